@@ -1,0 +1,1 @@
+"""Layout tables and the readers, writers and conversions built on them."""

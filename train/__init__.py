@@ -1,0 +1,1 @@
+"""Training, on the same models: empty until fine-tuning is built."""
