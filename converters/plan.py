@@ -1,0 +1,110 @@
+"""The laws of a conversion, checked from headers alone before a byte of weights is read.
+
+Every native parameter is bound by exactly one row; every source tensor is used, or named by the family as a passenger;
+shapes and axes agree; a claim made twice is an error. All mistakes are reported together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zoo.models.config import ModelConfig
+from zoo.models.errors import ZooError, report_all
+from zoo.models.parameters import AbstractParameter, abstract_parameters
+
+from .family import Family
+from .layout import Binding, Row, bind, match
+from .source import DTYPES, FLOATS, TensorHeader, TensorSource
+
+# Passengers are stored beside the parameters under this prefix and their own name.
+PASSENGER = "passengers."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a conversion will do, known before it starts.
+
+    `bindings` cover every parameter and every passenger. `redundant_head` names a tensor that is, byte for byte, the
+    tensor it maps to: it has no parameter of its own and is written back on export.
+    """
+
+    family: Family
+    config: ModelConfig
+    bindings: tuple[Binding, ...]
+    redundant_head: Mapping[str, str]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(native for b in self.bindings for native in b.natives if not native.startswith(PASSENGER))
+
+
+def plan_conversion(family: Family, hf_config: Mapping[str, Any], source: TensorSource, *, compare_tied: bool = True) -> Plan:
+    """Checks a source against its configuration and its family's table.
+
+    Args:
+        compare_tied: read both copies where a tied head is present too, to see whether they are equal; if not set, they
+            are taken as equal, which only a plan that reads no weights may do.
+
+    Raises:
+        ZooError: listing every disagreement, with names and shapes.
+    """
+    config = family.config(hf_config)
+    config, redundant = _tied_head(family, config, source, compare_tied)
+    bindings, problems = bind(family.rows, abstract_parameters(config))
+    report_all(problems, f"the layout table of {family.model_type} does not fit the model:")
+    passengers = [_passenger(name, header) for name, header in source.headers.items() if _is_passenger(family, name)]
+    bindings += passengers
+    _check_source(family, config, bindings, redundant, source)
+    return Plan(family, config, tuple(bindings), redundant)
+
+
+def _check_source(
+    family: Family, config: ModelConfig, bindings: list[Binding], redundant: Mapping[str, str], source: TensorSource
+) -> None:
+    expected = {name: binding.source_shape for binding in bindings for name in binding.sources}
+    problems: list[str] = []
+    for name, shape in expected.items():
+        header = source.headers.get(name)
+        if header is None:
+            problems.append(f"missing tensor {name}, expected with shape {list(shape)}" + _untied_hint(family, config, name))
+        elif header.shape != shape:
+            problems.append(f"{source.where(name)}: tensor {name} has shape {list(header.shape)}, the configuration asks for {list(shape)}")
+        elif header.dtype not in FLOATS and header.dtype in DTYPES and not _is_passenger(family, name):
+            problems.append(f"{source.where(name)}: tensor {name} holds {header.dtype}, expected one of {', '.join(FLOATS)}")
+    for name, header in source.headers.items():
+        if name not in expected and name not in redundant:
+            problems.append(f"{source.where(name)}: unknown tensor {name} {list(header.shape)}: no row of {family.model_type} uses it")
+    report_all(problems, f"the tensors do not fit the configuration ({len(problems)} disagreements):")
+
+
+def _untied_hint(family: Family, config: ModelConfig, name: str) -> str:
+    if family.tied and name == family.tied[0] and not config.tied_head:
+        return f" (config.json says tie_word_embeddings is false; if the head is {family.tied[1]}, it must say true)"
+    return ""
+
+
+def _tied_head(
+    family: Family, config: ModelConfig, source: TensorSource, compare: bool
+) -> tuple[ModelConfig, dict[str, str]]:
+    """A tied head that is present too: equal bytes tie, different bytes are two parameters."""
+    if not (family.tied and config.tied_head and family.tied[0] in source.headers):
+        return config, {}
+    head, embedding = family.tied
+    same_header = source.headers.get(embedding) == source.headers[head]
+    if same_header and (not compare or source.read(head).tobytes() == source.read(embedding).tobytes()):
+        return config, {head: embedding}
+    return config.model_copy(update={"tied_head": False}), {}
+
+
+def _is_passenger(family: Family, name: str) -> bool:
+    return any(match(template, name) is not None for template in family.passengers)
+
+
+def _passenger(name: str, header: TensorHeader) -> Binding:
+    axes = tuple(f"axis{number}" for number in range(len(header.shape)))
+    text = " ".join(axes)
+    row = Row(name, PASSENGER + name, f"{text} -> {text}")
+    sizes = dict(zip(axes, header.shape, strict=True))
+    return Binding(row, (name,), (PASSENGER + name,), header.shape, (header.shape,), (sizes,))
