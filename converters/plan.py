@@ -54,7 +54,7 @@ def plan_conversion(family: Family, hf_config: Mapping[str, Any], source: Tensor
     config, redundant = _tied_head(family, config, source, compare_tied)
     bindings, problems = bind(family.rows, abstract_parameters(config))
     report_all(problems, f"the layout table of {family.model_type} does not fit the model:")
-    passengers = [_passenger(name, header) for name, header in source.headers.items() if _is_passenger(family, name)]
+    passengers = [passenger_binding(name, header.shape) for name, header in source.headers.items() if _is_passenger(family, name)]
     bindings += passengers
     _check_source(family, config, bindings, redundant, source)
     return Plan(family, config, tuple(bindings), redundant)
@@ -102,9 +102,10 @@ def _is_passenger(family: Family, name: str) -> bool:
     return any(match(template, name) is not None for template in family.passengers)
 
 
-def _passenger(name: str, header: TensorHeader) -> Binding:
-    axes = tuple(f"axis{number}" for number in range(len(header.shape)))
+def passenger_binding(name: str, shape: tuple[int, ...]) -> Binding:
+    """A tensor that is carried along as it is."""
+    axes = tuple(f"axis{number}" for number in range(len(shape)))
     text = " ".join(axes)
     row = Row(name, PASSENGER + name, f"{text} -> {text}")
-    sizes = dict(zip(axes, header.shape, strict=True))
-    return Binding(row, (name,), (PASSENGER + name,), header.shape, (header.shape,), (sizes,))
+    sizes = dict(zip(axes, shape, strict=True))
+    return Binding(row, (name,), (PASSENGER + name,), shape, (shape,), (sizes,))

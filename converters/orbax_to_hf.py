@@ -1,0 +1,245 @@
+"""Store to Hugging Face directory, streaming: the files it came from, bit for bit, unless another form is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.models.checkpoint import GROUP_BYTES, SIDE_FILES, Store, open_store
+from zoo.models.errors import CheckFailed, ZooError, report_all
+from zoo.models.parameters import abstract_parameters
+
+from .cast import KEEP, cast, check_dtype, stored_dtype
+from .digest import array_sha256
+from .family import families
+from .hf_dir import INDEX
+from .hf_writer import FileLayout, layout_of, shard_layouts, write_files, write_index
+from .layout import Binding, bind
+from .pipeline import in_order
+from .plan import PASSENGER, passenger_binding
+from .report import Progress, Report, Silent, Stopwatch
+from .source import DTYPE_CHOICES, TensorHeader
+from .staging import stage
+from .store_writer import copy_side_files
+
+BUDGET_BYTES = 3 * GROUP_BYTES
+
+
+def store_bindings(store: Store) -> list[Binding]:
+    """The bindings between a store's parameters and its source's tensors, by the family's table of today.
+
+    Raises:
+        ZooError: the store and the table no longer fit each other.
+    """
+    manifest = store.manifest
+    family = next((family for family in families() if family.model_type == manifest.family), None)
+    if family is None:
+        raise ZooError(f"{store.path}: of family {manifest.family!r}, which this zoo does not know")
+    bindings, problems = bind(family.rows, abstract_parameters(manifest.model))
+    bindings += [
+        passenger_binding(name, record.shape)
+        for name, record in manifest.tensors.items()
+        if PASSENGER + name in manifest.parameters
+    ]
+    expected = {name for binding in bindings for name in binding.sources}
+    problems += [f"{name} is in the store and in no row" for name in manifest.tensors if name not in expected]
+    problems += [f"{name} is in a row and not in the store" for name in expected if name not in manifest.tensors]
+    report_all(problems, f"{store.path}: the store does not fit the layout table of {family.model_type}:")
+    return bindings
+
+
+@dataclass(frozen=True)
+class StoreTensors:
+    """The tensors of a store in the Hugging Face layout, one `GROUP_BYTES` group of parameters at a time."""
+
+    store: Store
+    bindings: Mapping[str, Binding]
+
+    @classmethod
+    def of(cls, store: Store) -> StoreTensors:
+        return cls(store, {name: binding for binding in store_bindings(store) for name in binding.sources})
+
+    def iterate(self, names: Sequence[str], dtype: str, *, check: bool = True) -> Iterator[tuple[str, np.ndarray, str]]:
+        """Yields (name, tensor, sha256 as stored), in order; a redundant tensor is that which it equals.
+
+        Args:
+            check: compare each with its record.
+
+        Raises:
+            CheckFailed: a tensor is not the one that was stored.
+        """
+        records = self.store.manifest.tensors
+        redundant = self.store.manifest.redundant
+
+        def work(group: list[str]) -> list[tuple[str, np.ndarray, str]]:
+            bindings = {binding.sources[0]: binding for binding in map(self._binding, group)}
+            parameters = self.store.read([native for b in bindings.values() for native in b.natives])
+            tensors: dict[str, np.ndarray] = {}
+            for binding in bindings.values():
+                exported = binding.export([parameters.pop(native) for native in binding.natives])
+                tensors.update(zip(binding.sources, exported, strict=True))
+            result: list[tuple[str, np.ndarray, str]] = []
+            for name in group:
+                kept = redundant.get(name, name)
+                digest = array_sha256(tensors[kept])
+                if check and digest != records[kept].sha256:
+                    raise CheckFailed(
+                        f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: its sha256 as "
+                        f"{name} is {digest}, expected {records[kept].sha256}; convert the source again"
+                    )
+                result.append((name, cast(tensors[kept], stored_dtype(records[kept].dtype, dtype), name), digest))
+            return result
+
+        for group in in_order(list(self._groups(names)), work, self._cost, BUDGET_BYTES):
+            yield from group
+
+    def _groups(self, names: Sequence[str]) -> Iterator[list[str]]:
+        """Names in order, about GROUP_BYTES together; a stack's members share one read where they follow each other."""
+        group: list[str] = []
+        seen: set[str] = set()
+        size = 0
+        for name in names:
+            first = self._binding(name).sources[0]
+            nbytes = 0 if first in seen else self._cost([name])
+            if group and size + nbytes > GROUP_BYTES:
+                yield group
+                group, seen, size = [], set(), 0
+                nbytes = self._cost([name])
+            group.append(name)
+            seen.add(first)
+            size += nbytes
+        if group:
+            yield group
+
+    def _binding(self, name: str) -> Binding:
+        return self.bindings[self.store.manifest.redundant.get(name, name)]
+
+    def _cost(self, names: Sequence[str]) -> int:
+        bindings = {binding.sources[0]: binding for binding in map(self._binding, names)}
+        records = self.store.manifest.tensors
+        return sum(header(records[source]).nbytes for b in bindings.values() for source in b.sources)
+
+
+def header(record: Any) -> TensorHeader:
+    """The safetensors header of a stored tensor."""
+    return TensorHeader(record.dtype, record.shape)
+
+
+def orbax_to_hf(
+    source: Path,
+    destination: Path,
+    *,
+    dtype: str = KEEP,
+    max_shard_size: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Writes a store out as a model directory, continuing an earlier run that was killed.
+
+    With `dtype` keep and no `max_shard_size` the directory is the source's own: every file has its sha256.
+
+    Args:
+        dtype: `keep`, or the type every floating tensor is cast to.
+        max_shard_size: bytes of weights in one file at most, unless one tensor is larger.
+
+    Raises:
+        ZooError: the store is unfinished or unknown, or the destination cannot be made.
+        CheckFailed: a parameter is not the one that was stored.
+    """
+    watch = Stopwatch()
+    progress = progress or Silent()
+    check_dtype(dtype)
+    store = open_store(source)
+    if max_shard_size is not None and max_shard_size <= 0:
+        raise ZooError(f"the maximal shard size must be a positive number of bytes, found {max_shard_size}")
+    tensors = StoreTensors.of(store)
+    layouts, index, unchanged = _layouts(store, dtype, max_shard_size)
+    sizes = _sizes(store, dtype)
+    job = {"job": "orbax-to-hf", "manifest": store.manifest.model_dump(mode="json"), "dtype": dtype, "max": max_shard_size}
+    total = sum(sizes[name] for layout in layouts for name in layout.tensors)
+    with stage(destination, job, overwrite=overwrite, needed_bytes=total) as staging:
+        resumed = staging.resumed
+        progress.start(total, "exporting")
+        write_files(
+            staging,
+            layouts,
+            lambda names: (array for _, array, _ in tensors.iterate(names, dtype)),
+            sizes,
+            progress.advance,
+        )
+        progress.finish()
+        _write_side_files(store, staging.path, dtype, index, unchanged)
+        staging.publish(overwrite)
+    facts = {"tensors": sum(len(layout.tensors) for layout in layouts), "files": len(layouts), "bytes": total, "dtype": dtype}
+    notes = ["continued an earlier run that was interrupted"] if resumed else []
+    if unchanged:
+        notes.append("every file has the bytes of the source's")
+    return Report(str(source), str(destination), facts, notes, watch.seconds)
+
+
+def _layouts(
+    store: Store, dtype: str, max_shard_size: int | None
+) -> tuple[list[FileLayout], dict[str, object] | None, bool]:
+    """The files to write, their index, and whether they are the source's own."""
+    manifest = store.manifest
+    originals = [layout_of(file.name, file.header) for file in manifest.files]
+    same_types = all(
+        stored_dtype(record.dtype, dtype) == record.source_dtype == record.dtype for record in manifest.tensors.values()
+    )
+    if same_types and max_shard_size is None:
+        return originals, None, True
+    metadata: dict[str, str] = {}
+    for file in manifest.files:
+        metadata.update(json.loads(file.header).get("__metadata__", {}))
+    headers = {
+        name: TensorHeader(stored_dtype(record.dtype, dtype), record.shape)
+        for layout in originals
+        for name in layout.tensors
+        for record in [manifest.tensors[manifest.redundant.get(name, name)]]
+    }
+    if max_shard_size is None and len(originals) > 1:
+        # The source's own division into files, with new headers.
+        max_shard_size = max(sum(headers[name].nbytes for name in layout.tensors) for layout in originals)
+    layouts, index = shard_layouts(headers, metadata, max_shard_size)
+    return layouts, index, False
+
+
+def _sizes(store: Store, dtype: str) -> dict[str, int]:
+    records = dict(store.manifest.tensors)
+    records |= {name: records[kept] for name, kept in store.manifest.redundant.items()}
+    return {
+        name: TensorHeader(stored_dtype(record.dtype, dtype), record.shape).nbytes for name, record in records.items()
+    }
+
+
+def _write_side_files(
+    store: Store, folder: Path, dtype: str, index: dict[str, object] | None, unchanged: bool
+) -> None:
+    names = [name for name in store.manifest.side_files if unchanged or name != INDEX]
+    digests = copy_side_files(store.path / SIDE_FILES, folder, names)
+    report_all(
+        (f"{name}: sha256 {digests[name]}, expected {store.manifest.side_files[name]}" for name in names if digests[name] != store.manifest.side_files[name]),
+        f"{store.path / SIDE_FILES}: files were changed since the conversion:",
+        CheckFailed,
+    )
+    if unchanged:
+        return
+    write_index(folder, index)
+    written = {stored_dtype(record.dtype, dtype) for record in store.manifest.tensors.values()}
+    names_of = {short: long for long, short in DTYPE_CHOICES.items()}
+    if len(written) == 1 and (written_name := names_of.get(written.pop())) is not None:
+        _set_config_dtype(folder / "config.json", written_name)
+
+
+def _set_config_dtype(path: Path, dtype: str) -> None:
+    """Makes config.json say the type that the weights have, under the name it used before."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    key = "dtype" if "dtype" in config else "torch_dtype"
+    if config.get(key) != dtype:
+        config[key] = dtype
+        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,161 @@
+"""A destination is made beside its place and moved there whole.
+
+Everything is written into `DESTINATION.unfinished`, with a journal of what is done. A run that was killed continues there;
+one command at a time may hold it. Only the last step, a rename, makes the destination appear, so whatever stands at the
+destination's name is complete, and an existing one is untouched until its successor is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from zoo.models.checkpoint import UNFINISHED
+from zoo.models.errors import ZooError
+
+JOURNAL = "journal.jsonl"
+LOCK = "lock"
+
+
+@dataclass
+class Staging:
+    """The folder a destination is made in. `entries` are the journal's lines of the run being continued."""
+
+    path: Path
+    destination: Path
+    entries: list[dict[str, Any]]
+    _journal: TextIO
+
+    @property
+    def resumed(self) -> bool:
+        return bool(self.entries)
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """Adds a line to the journal; it is on disk when this returns."""
+        self._journal.write(json.dumps(entry) + "\n")
+        self._journal.flush()
+        os.fsync(self._journal.fileno())
+
+    def start_over(self, job: Mapping[str, Any]) -> None:
+        """Forgets an earlier run's work."""
+        self._journal.truncate(0)
+        self._journal.seek(0)
+        for child in self.path.iterdir():
+            if child.name not in (JOURNAL, LOCK):
+                shutil.rmtree(child) if child.is_dir() else child.unlink()
+        self.entries = []
+        self.record(job)
+
+    def publish(self, overwrite: bool) -> None:
+        """Moves the finished folder to its place."""
+        (self.path / JOURNAL).unlink()
+        (self.path / LOCK).unlink()
+        if overwrite and self.destination.exists():
+            with tempfile.TemporaryDirectory(prefix=".replaced-", dir=self.destination.parent) as old:
+                os.rename(self.destination, Path(old) / "old")
+                os.rename(self.path, self.destination)
+        else:
+            os.rename(self.path, self.destination)
+
+
+@contextmanager
+def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_bytes: int) -> Iterator[Staging]:
+    """Opens the staging folder of a destination, or continues the one an earlier run of the same job left.
+
+    Args:
+        job: what is being made, of what, and how; a journal of another job is not continued.
+        overwrite: replace an existing destination, and drop the unfinished work of another job.
+        needed_bytes: what the destination will take on disk.
+
+    Raises:
+        ZooError: the destination exists, its folder cannot be written, the disk is too full, another process holds
+            the staging folder, or it belongs to another job.
+    """
+    if destination.exists() and not overwrite:
+        raise ZooError(f"{destination}: already exists; choose another destination or pass --overwrite to replace it")
+    path = destination.with_name(destination.name + UNFINISHED)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = open(path / LOCK, "w")
+    except OSError as error:
+        raise ZooError(f"{path}: cannot write the destination: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ZooError(f"{path}: another process is writing this destination; wait for it to end") from None
+        with open(path / JOURNAL, "a+") as journal:
+            staging = Staging(path, destination, _entries(journal), journal)
+            if not _continues(staging, job, overwrite):
+                staging.start_over(job)
+            staging.entries = staging.entries[1:]
+            try:
+                _check_space(staging, needed_bytes)
+                yield staging
+            except ZooError:
+                # The source or the destination is at fault: there is nothing to continue.
+                discard(staging)
+                raise
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                raise ZooError(_no_space(staging, needed_bytes)) from error
+
+
+def _entries(journal: TextIO) -> list[dict[str, Any]]:
+    """The journal's whole lines; one cut short by a kill was not yet recorded."""
+    journal.seek(0)
+    entries: list[dict[str, Any]] = []
+    end = 0
+    for line in journal.read().splitlines(keepends=True):
+        try:
+            if not line.endswith("\n"):
+                break
+            entries.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+        end += len(line)
+    journal.seek(end)
+    journal.truncate()
+    return entries
+
+
+def _continues(staging: Staging, job: Mapping[str, Any], overwrite: bool) -> bool:
+    if not staging.entries:
+        return False
+    if staging.entries[0] == json.loads(json.dumps(job)):
+        return True
+    if overwrite:
+        return False
+    raise ZooError(
+        f"{staging.path}: holds an unfinished conversion of another source or with other options; "
+        "finish that one, remove the folder, or pass --overwrite to start over"
+    )
+
+
+def _check_space(staging: Staging, needed_bytes: int) -> None:
+    done = sum(p.stat().st_size for p in staging.path.rglob("*") if p.is_file()) if staging.resumed else 0
+    if shutil.disk_usage(staging.path).free < needed_bytes - done:
+        raise ZooError(_no_space(staging, needed_bytes))
+
+
+def _no_space(staging: Staging, needed_bytes: int) -> str:
+    free = shutil.disk_usage(staging.path).free
+    return (
+        f"{staging.destination}: no space left: {needed_bytes / 1e9:.2f} GB are needed in all, {free / 1e9:.2f} GB are free; "
+        f"free some space and run the same command again, or remove {staging.path}"
+    )
+
+
+def discard(staging: Staging) -> None:
+    """Removes the staging folder."""
+    shutil.rmtree(staging.path, ignore_errors=True)
