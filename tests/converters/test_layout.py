@@ -139,7 +139,7 @@ MATRIX = Row("h.{i}.weight", "layers.{i}.w", "ffn embed -> embed ffn")
         ([MATRIX, Row("h.0.weight", "norm", "embed -> embed")], "source tensor h.0.weight is claimed by 2 rows"),
         ([NORM, Row("h.{i}.weight", "layers.{i}.w", "a b -> b a")], "axes ['b', 'a'] are not those"),
         ([NORM, Row("h.{i}.weight", "layers.{i}.w", "embed ffn -> ffn embed")], "axes ['ffn', 'embed'] are not those"),
-        ([NORM, Row("h.{i}.weight", ("layers.{i}.w", "layers.{i}.v"), ("embed -> embed",) * 2)], "no parameter layers.0.v"),
+        ([NORM, Row("h.{i}.weight", ("layers.{i}.w", "layers.{i}.v"), ("embed ffn -> embed ffn",) * 2)], "no parameter layers.0.v"),
         ([NORM, Row("h.{i}.{e}.{f}", "layers.{i}.w", "embed ffn -> embed ffn")], "one index at most"),
     ],
 )

@@ -1,0 +1,113 @@
+"""Rows that families share: the tensors of the usual decoder under the names most checkpoints give them.
+
+A row binds only what the model has: the rows of biases do nothing in a model without them.
+"""
+
+from __future__ import annotations
+
+from .layout import Gguf, Row
+
+# A head is rotated as two halves here and as neighbouring pairs in GGUF, so its rows lie in another order there.
+Q_TO_GGUF = "(heads two pairs) embed -> (heads pairs two) embed"
+K_TO_GGUF = "(kv_heads two pairs) embed -> (kv_heads pairs two) embed"
+Q_BIAS_TO_GGUF = "(heads two pairs) -> (heads pairs two)"
+K_BIAS_TO_GGUF = "(kv_heads two pairs) -> (kv_heads pairs two)"
+
+EMBEDDING_AND_HEAD = (
+    Row("model.embed_tokens.weight", "embed.embedding", "vocab embed -> vocab embed", Gguf("token_embd.weight")),
+    Row("model.norm.weight", "final_norm.scale", "embed -> embed", Gguf("output_norm.weight")),
+    Row("lm_head.weight", "head.kernel", "vocab embed -> embed vocab", Gguf("output.weight")),
+)
+
+PRE_NORMS = (
+    Row(
+        "model.layers.{i}.input_layernorm.weight",
+        "layers.{i}.attn_norm.scale",
+        "embed -> embed",
+        Gguf("blk.{i}.attn_norm.weight"),
+    ),
+    Row(
+        "model.layers.{i}.post_attention_layernorm.weight",
+        "layers.{i}.mlp_norm.scale",
+        "embed -> embed",
+        Gguf("blk.{i}.ffn_norm.weight"),
+    ),
+)
+
+ATTENTION = (
+    Row(
+        "model.layers.{i}.self_attn.q_proj.weight",
+        "layers.{i}.attn.q.kernel",
+        "(heads head_dim) embed -> embed heads head_dim",
+        Gguf("blk.{i}.attn_q.weight", Q_TO_GGUF),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.k_proj.weight",
+        "layers.{i}.attn.k.kernel",
+        "(kv_heads head_dim) embed -> embed kv_heads head_dim",
+        Gguf("blk.{i}.attn_k.weight", K_TO_GGUF),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.v_proj.weight",
+        "layers.{i}.attn.v.kernel",
+        "(kv_heads head_dim) embed -> embed kv_heads head_dim",
+        Gguf("blk.{i}.attn_v.weight"),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.o_proj.weight",
+        "layers.{i}.attn.o.kernel",
+        "embed (heads head_dim) -> heads head_dim embed",
+        Gguf("blk.{i}.attn_output.weight"),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.q_proj.bias",
+        "layers.{i}.attn.q.bias",
+        "(heads head_dim) -> heads head_dim",
+        Gguf("blk.{i}.attn_q.bias", Q_BIAS_TO_GGUF),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.k_proj.bias",
+        "layers.{i}.attn.k.bias",
+        "(kv_heads head_dim) -> kv_heads head_dim",
+        Gguf("blk.{i}.attn_k.bias", K_BIAS_TO_GGUF),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.v_proj.bias",
+        "layers.{i}.attn.v.bias",
+        "(kv_heads head_dim) -> kv_heads head_dim",
+        Gguf("blk.{i}.attn_v.bias"),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.o_proj.bias",
+        "layers.{i}.attn.o.bias",
+        "embed -> embed",
+        Gguf("blk.{i}.attn_output.bias"),
+    ),
+)
+
+GATED_MLP = (
+    Row(
+        "model.layers.{i}.mlp.gate_proj.weight",
+        "layers.{i}.mlp.gate.kernel",
+        "ffn embed -> embed ffn",
+        Gguf("blk.{i}.ffn_gate.weight"),
+    ),
+    Row(
+        "model.layers.{i}.mlp.up_proj.weight",
+        "layers.{i}.mlp.up.kernel",
+        "ffn embed -> embed ffn",
+        Gguf("blk.{i}.ffn_up.weight"),
+    ),
+    Row(
+        "model.layers.{i}.mlp.down_proj.weight",
+        "layers.{i}.mlp.down.kernel",
+        "embed ffn -> ffn embed",
+        Gguf("blk.{i}.ffn_down.weight"),
+    ),
+    Row("model.layers.{i}.mlp.gate_proj.bias", "layers.{i}.mlp.gate.bias", "ffn -> ffn", Gguf("blk.{i}.ffn_gate.bias")),
+    Row("model.layers.{i}.mlp.up_proj.bias", "layers.{i}.mlp.up.bias", "ffn -> ffn", Gguf("blk.{i}.ffn_up.bias")),
+    Row("model.layers.{i}.mlp.down_proj.bias", "layers.{i}.mlp.down.bias", "embed -> embed", Gguf("blk.{i}.ffn_down.bias")),
+)
+
+# Older checkpoints carry the rotary frequencies as buffers; the forward pass computes them from the configuration.
+ROPE_BUFFERS = ("model.layers.{i}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq")
