@@ -1,0 +1,66 @@
+"""The decoder's parameters as one flat mapping from dotted path to array, the form in which they are stored.
+
+`layers.3.attn.q.kernel` is the path of an attribute, so this module knows no name: it walks the modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+from flax import nnx
+
+from .config import ModelConfig
+from .decoder import Decoder
+from .errors import report_all
+
+
+@dataclass(frozen=True)
+class AbstractParameter:
+    """What is known of a parameter before there is a value: its dimensions and what they are called."""
+
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+
+
+def abstract_parameters(config: ModelConfig) -> dict[str, AbstractParameter]:
+    """Every parameter of the model by path. Allocates nothing, so it is cheap for the largest model."""
+    return {
+        path: AbstractParameter(tuple(variable.shape), variable.get_metadata("axes"))
+        for path, variable in _variables(nnx.state(Decoder(config), nnx.Param)).items()
+    }
+
+
+def split(model: Decoder) -> dict[str, jax.Array]:
+    """The parameters of a model by path."""
+    return {path: variable[...] for path, variable in _variables(nnx.state(model, nnx.Param)).items()}
+
+
+def merge(config: ModelConfig, parameters: Mapping[str, jax.Array]) -> Decoder:
+    """The model with these parameters; inside a traced function it costs nothing at run time.
+
+    Raises:
+        ZooError: a parameter is missing, unknown or of another shape.
+    """
+    model = Decoder(config)
+    variables = _variables(nnx.state(model, nnx.Param))
+    report_all(_differences(variables, parameters), "the parameters do not fit the model's configuration:")
+    for path, variable in variables.items():
+        variable.set_value(parameters[path])
+    return model
+
+
+def _variables(state: nnx.State) -> dict[str, nnx.Param[jax.Array]]:
+    return {".".join(map(str, path)): variable for path, variable in nnx.to_flat_state(state)}
+
+
+def _differences(expected: Mapping[str, nnx.Param[jax.Array]], found: Mapping[str, jax.Array]) -> list[str]:
+    missing = [f"{path}: missing" for path in expected if path not in found]
+    unknown = [f"{path}: no such parameter in the model" for path in found if path not in expected]
+    misshapen = [
+        f"{path}: expected shape {tuple(expected[path].shape)}, found {tuple(found[path].shape)}"
+        for path in expected
+        if path in found and tuple(expected[path].shape) != tuple(found[path].shape)
+    ]
+    return missing + unknown + misshapen
