@@ -1,4 +1,8 @@
-"""sha256 of arrays and files."""
+"""Digests: sha256 of files, XXH3-128 of tensors.
+
+A tensor's digest guards against damage, not against an adversary, and is computed for every byte of a conversion: XXH3
+runs at memory speed where sha256 would be the slowest step (measured: 34 and 1.8 GB/s).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,15 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 BLOCK = 4 << 20
 
 
-def array_sha256(array: np.ndarray) -> str:
-    """Of the array's bytes in C order."""
+def array_digest(array: np.ndarray) -> str:
+    """XXH3-128 of the array's bytes in C order, in hexadecimal."""
     contiguous = np.ascontiguousarray(array)
-    return hashlib.sha256(contiguous.reshape(-1).view(np.uint8)).hexdigest()
+    return xxhash.xxh3_128_hexdigest(contiguous.reshape(-1).view(np.uint8))
 
 
 def file_sha256(path: Path) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 
 from zoo.models.checkpoint import (
     FORMAT_VERSION,
-    GROUP_BYTES,
     SIDE_FILES,
     FileRecord,
     Manifest,
@@ -21,7 +20,7 @@ from zoo.models.checkpoint import (
 )
 
 from .cast import cast, check_dtype, stored_dtype
-from .digest import array_sha256
+from .digest import array_digest
 from .family import family_of
 from .hf_dir import HfDirectory, open_hf_directory
 from .layout import Binding
@@ -32,8 +31,10 @@ from .source import DTYPES, TensorHeader, TensorSource
 from .staging import Staging, stage
 from .store_writer import StoreWriter, copy_side_files
 
-# Source bytes held at a time, over all threads, unless one tensor is larger.
-BUDGET_BYTES = 3 * GROUP_BYTES
+# Source bytes that one call into Orbax saves: a call costs some 50 ms however little it moves.
+SAVE_BYTES = 64 << 20
+# Source bytes held at a time, over all threads, unless one tensor is larger: a group being saved, another prepared.
+BUDGET_BYTES = 2 * SAVE_BYTES
 # What this process takes before it reads a weight, for the plan's estimate.
 BASE_BYTES = 250 << 20
 
@@ -54,7 +55,7 @@ class ConversionPlan:
     @property
     def peak_bytes(self) -> int:
         """An upper estimate of the memory the conversion will take."""
-        return BASE_BYTES + BUDGET_BYTES + 3 * self.largest_bytes
+        return BASE_BYTES + 2 * BUDGET_BYTES + 3 * self.largest_bytes
 
     def as_json(self) -> dict[str, Any]:
         tensors = sum(len(binding.sources) for binding in self.plan.bindings)
@@ -176,7 +177,7 @@ def _save_parameters(
                     dtype=to,
                     source_dtype=source_dtype,
                     shape=binding.source_shape,
-                    sha256=array_sha256(tensors[-1]),
+                    digest=array_digest(tensors[-1]),
                 )
             parameters.update(zip(binding.natives, binding.import_(tensors), strict=True))
         return parameters, records, cost(group)
@@ -194,12 +195,18 @@ def _save_parameters(
 
 
 def _groups(bindings: list[Binding], source: TensorSource) -> Iterator[list[Binding]]:
-    """Bindings in order, together about GROUP_BYTES of source each."""
+    """Bindings in order, in groups of about SAVE_BYTES of source.
+
+    Where tensors are larger the groups are too, up to half of the largest: merging the groups at the end takes Orbax time
+    in proportion to their number.
+    """
+    largest = max((header.nbytes for header in source.headers.values()), default=0)
+    limit = max(SAVE_BYTES, largest // 2)
     group: list[Binding] = []
     size = 0
     for binding in bindings:
         nbytes = sum(source.headers[name].nbytes for name in binding.sources)
-        if group and size + nbytes > GROUP_BYTES:
+        if group and size + nbytes > limit:
             yield group
             group, size = [], 0
         group.append(binding)

@@ -114,7 +114,7 @@ def write_files(
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "r+b" if done else "wb", buffering=0) as file:
             if done and os.fstat(file.fileno()).st_size < start:
-                raise ZooError(f"{path}: shorter than the journal says; remove {staging.path} and convert again")
+                raise ZooError(f"{path}: shorter than the journal says; remove {staging.folder} and convert again")
             if not done:
                 _write(file, layout.prefix)
             file.truncate(start)

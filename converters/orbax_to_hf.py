@@ -15,7 +15,7 @@ from zoo.models.errors import CheckFailed, ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
 from .cast import KEEP, cast, check_dtype, stored_dtype
-from .digest import array_sha256
+from .digest import array_digest
 from .family import families
 from .hf_dir import INDEX
 from .hf_writer import FileLayout, layout_of, shard_layouts, write_files, write_index
@@ -27,6 +27,7 @@ from .source import DTYPE_CHOICES, TensorHeader
 from .staging import stage
 from .store_writer import copy_side_files
 
+# Bytes of tensors held at a time, over all threads, unless one is larger.
 BUDGET_BYTES = 3 * GROUP_BYTES
 
 
@@ -65,7 +66,7 @@ class StoreTensors:
         return cls(store, {name: binding for binding in store_bindings(store) for name in binding.sources})
 
     def iterate(self, names: Sequence[str], dtype: str, *, check: bool = True) -> Iterator[tuple[str, np.ndarray, str]]:
-        """Yields (name, tensor, sha256 as stored), in order; a redundant tensor is that which it equals.
+        """Yields (name, tensor, digest as stored), in order; a redundant tensor is that which it equals.
 
         Args:
             check: compare each with its record.
@@ -86,11 +87,11 @@ class StoreTensors:
             result: list[tuple[str, np.ndarray, str]] = []
             for name in group:
                 kept = redundant.get(name, name)
-                digest = array_sha256(tensors[kept])
-                if check and digest != records[kept].sha256:
+                digest = array_digest(tensors[kept])
+                if check and digest != records[kept].digest:
                     raise CheckFailed(
-                        f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: its sha256 as "
-                        f"{name} is {digest}, expected {records[kept].sha256}; convert the source again"
+                        f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: its digest as "
+                        f"{name} is {digest}, expected {records[kept].digest}; convert the source again"
                     )
                 result.append((name, cast(tensors[kept], stored_dtype(records[kept].dtype, dtype), name), digest))
             return result

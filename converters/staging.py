@@ -1,7 +1,7 @@
 """A destination is made beside its place and moved there whole.
 
-Everything is written into `DESTINATION.unfinished`, with a journal of what is done. A run that was killed continues there;
-one command at a time may hold it. Only the last step, a rename, makes the destination appear, so whatever stands at the
+Everything is written into `DESTINATION.unfinished/content`, with a journal of what is done beside it. A run that was
+killed continues there; one command at a time may hold it. Only the last step, a rename, makes the destination appear, so whatever stands at the
 destination's name is complete, and an existing one is untouched until its successor is.
 """
 
@@ -24,16 +24,24 @@ from zoo.models.errors import ZooError
 
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
+CONTENT = "content"
 
 
 @dataclass
 class Staging:
-    """The folder a destination is made in. `entries` are the journal's lines of the run being continued."""
+    """A destination being made: `path` is what will be moved to its place, `folder` holds it and the journal.
 
-    path: Path
+    `entries` are the journal's lines of the run being continued.
+    """
+
+    folder: Path
     destination: Path
     entries: list[dict[str, Any]]
     _journal: TextIO
+
+    @property
+    def path(self) -> Path:
+        return self.folder / CONTENT
 
     @property
     def resumed(self) -> bool:
@@ -49,22 +57,20 @@ class Staging:
         """Forgets an earlier run's work."""
         self._journal.truncate(0)
         self._journal.seek(0)
-        for child in self.path.iterdir():
-            if child.name not in (JOURNAL, LOCK):
-                shutil.rmtree(child) if child.is_dir() else child.unlink()
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir()
         self.entries = []
         self.record(job)
 
     def publish(self, overwrite: bool) -> None:
-        """Moves the finished folder to its place."""
-        (self.path / JOURNAL).unlink()
-        (self.path / LOCK).unlink()
+        """Moves the finished content to its place."""
         if overwrite and self.destination.exists():
             with tempfile.TemporaryDirectory(prefix=".replaced-", dir=self.destination.parent) as old:
                 os.rename(self.destination, Path(old) / "old")
                 os.rename(self.path, self.destination)
         else:
             os.rename(self.path, self.destination)
+        discard(self)
 
 
 @contextmanager
@@ -82,19 +88,19 @@ def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_
     """
     if destination.exists() and not overwrite:
         raise ZooError(f"{destination}: already exists; choose another destination or pass --overwrite to replace it")
-    path = destination.with_name(destination.name + UNFINISHED)
+    folder = destination.with_name(destination.name + UNFINISHED)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = open(path / LOCK, "w")
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / LOCK, "w")
     except OSError as error:
-        raise ZooError(f"{path}: cannot write the destination: {error.strerror}") from None
+        raise ZooError(f"{folder}: cannot write the destination: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ZooError(f"{path}: another process is writing this destination; wait for it to end") from None
-        with open(path / JOURNAL, "a+") as journal:
-            staging = Staging(path, destination, _entries(journal), journal)
+            raise ZooError(f"{folder}: another process is writing this destination; wait for it to end") from None
+        with open(folder / JOURNAL, "a+") as journal:
+            staging = Staging(folder, destination, _entries(journal), journal)
             if not _continues(staging, job, overwrite):
                 staging.start_over(job)
             staging.entries = staging.entries[1:]
@@ -130,32 +136,32 @@ def _entries(journal: TextIO) -> list[dict[str, Any]]:
 
 
 def _continues(staging: Staging, job: Mapping[str, Any], overwrite: bool) -> bool:
-    if not staging.entries:
+    if not staging.entries or not staging.path.is_dir():
         return False
     if staging.entries[0] == json.loads(json.dumps(job)):
         return True
     if overwrite:
         return False
     raise ZooError(
-        f"{staging.path}: holds an unfinished conversion of another source or with other options; "
+        f"{staging.folder}: holds an unfinished conversion of another source or with other options; "
         "finish that one, remove the folder, or pass --overwrite to start over"
     )
 
 
 def _check_space(staging: Staging, needed_bytes: int) -> None:
     done = sum(p.stat().st_size for p in staging.path.rglob("*") if p.is_file()) if staging.resumed else 0
-    if shutil.disk_usage(staging.path).free < needed_bytes - done:
+    if shutil.disk_usage(staging.folder).free < needed_bytes - done:
         raise ZooError(_no_space(staging, needed_bytes))
 
 
 def _no_space(staging: Staging, needed_bytes: int) -> str:
-    free = shutil.disk_usage(staging.path).free
+    free = shutil.disk_usage(staging.folder).free
     return (
         f"{staging.destination}: no space left: {needed_bytes / 1e9:.2f} GB are needed in all, {free / 1e9:.2f} GB are free; "
-        f"free some space and run the same command again, or remove {staging.path}"
+        f"free some space and run the same command again, or remove {staging.folder}"
     )
 
 
 def discard(staging: Staging) -> None:
     """Removes the staging folder."""
-    shutil.rmtree(staging.path, ignore_errors=True)
+    shutil.rmtree(staging.folder, ignore_errors=True)

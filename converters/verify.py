@@ -10,7 +10,7 @@ from zoo.models.checkpoint import SIDE_FILES, Store, open_store
 from zoo.models.errors import ZooError
 
 from .cast import KEEP, cast
-from .digest import array_sha256, file_sha256
+from .digest import array_digest, file_sha256
 from .hf_dir import HfDirectory, open_hf_directory
 from .orbax_to_hf import StoreTensors, header
 from .report import Progress, Silent, Stopwatch, size_text
@@ -75,11 +75,11 @@ def verify(store_path: Path, against: Path | None = None, progress: Progress | N
     progress.start(nbytes, "verifying")
     for name, digest in _digests(store, names, problems):
         record = manifest.tensors[manifest.redundant.get(name, name)]
-        if digest != record.sha256:
-            problems.append(f"{name}: sha256 {digest}, expected {record.sha256}")
+        if digest != record.digest:
+            problems.append(f"{name}: digest {digest}, expected {record.digest}")
         if directory and name in directory.headers:
             original = directory.read(name)
-            if original.shape != record.shape or array_sha256(cast(original, record.dtype, name)) != digest:
+            if original.shape != record.shape or array_digest(cast(original, record.dtype, name)) != digest:
                 problems.append(f"{name}: differs from {directory.where(name)}")
         progress.advance(header(record).nbytes)
     progress.finish()

@@ -28,7 +28,7 @@ PARAMS = "params"
 SIDE_FILES = "hf"
 # An unfinished store or export lies beside its destination under this suffix until it is complete.
 UNFINISHED = ".unfinished"
-# Bytes of parameters fetched by one call into Orbax: each call costs about 10 ms however little it fetches.
+# Bytes of parameters that one call into Orbax fetches: a call costs some 10 ms however little it moves.
 GROUP_BYTES = 32 << 20
 # Orbax reads and writes an array in chunks of at most this size, so that a host can fetch its part of a large one.
 CHUNK_BYTES = 64 << 20
@@ -39,13 +39,13 @@ class _Record(BaseModel):
 
 
 class TensorRecord(_Record):
-    """A source tensor as the store holds it: safetensors' dtype name, shape, and the sha256 of its bytes in the
-    Hugging Face layout. `source_dtype` differs from `dtype` where the conversion cast it."""
+    """A source tensor as the store holds it: safetensors' dtype name, shape, and the XXH3-128 digest of its bytes in
+    the Hugging Face layout. `source_dtype` differs from `dtype` where the conversion cast it."""
 
     dtype: str
     source_dtype: str
     shape: tuple[int, ...]
-    sha256: str
+    digest: str
 
 
 class FileRecord(_Record):

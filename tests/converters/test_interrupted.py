@@ -1,0 +1,191 @@
+"""A conversion killed with SIGKILL at any point leaves nothing that is accepted, and the same command finishes it."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from zoo.converters import hf_to_orbax as hf_to_orbax_module
+from zoo.converters import hf_writer
+from zoo.converters.hf_to_orbax import hf_to_orbax
+from zoo.converters.orbax_to_hf import orbax_to_hf
+from zoo.converters.verify import verify
+from zoo.models.errors import ZooError
+
+from .checkpoints import write_checkpoint
+from .test_round_trip import digests
+
+# Groups of a few tensors, so that a tiny model is saved in many steps.
+CONVERT = """
+import sys
+from pathlib import Path
+from zoo.converters import hf_to_orbax, orbax_to_hf, hf_writer
+hf_to_orbax.SAVE_BYTES = orbax_to_hf.GROUP_BYTES = 4096
+hf_writer.CHECKPOINT_BYTES = 4096
+command = {"in": hf_to_orbax.hf_to_orbax, "out": orbax_to_hf.orbax_to_hf}[sys.argv[1]]
+print("ready", flush=True)
+report = command(Path(sys.argv[2]), Path(sys.argv[3]))
+print("done", report.notes, flush=True)
+"""
+
+
+def start(direction: str, source: Path, destination: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", CONVERT, direction, str(source), str(destination)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def kill_until_done(direction: str, source: Path, destination: Path, delays: list[float]) -> int:
+    """Runs the conversion again and again, killed after each delay, until one run gets through; returns the kills."""
+    kills = 0
+    for delay in [*delays, 120.0]:
+        process = start(direction, source, destination)
+        try:
+            output, errors = process.communicate(timeout=delay)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            if destination.exists():  # killed after the last step
+                return kills
+            continue
+        assert process.returncode == 0, errors
+        assert "done" in output
+        return kills
+    raise AssertionError("never finished")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_at_any_point_it_continues_and_the_files_are_equal(tmp_path: Path, seed: int) -> None:
+    source = write_checkpoint(tmp_path / "source", shards=2, num_hidden_layers=6)
+    delays = random.Random(seed)
+    into = kill_until_done("in", source, tmp_path / "store", [delays.uniform(0.05, 1.2) for _ in range(4)])
+    out = kill_until_done("out", tmp_path / "store", tmp_path / "back", [delays.uniform(0.02, 0.5) for _ in range(4)])
+    assert into + out > 0
+    assert digests(tmp_path / "back") == digests(source)
+    assert verify(tmp_path / "store", source).ok
+    assert {"back", "source", "store"} <= {p.name for p in tmp_path.iterdir()}
+
+
+class Killed(BaseException):
+    """Stands in for a kill at an exact place; like one, nothing catches it."""
+
+
+@pytest.mark.parametrize("saves", range(5))
+def test_killed_between_a_save_and_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int) -> None:
+    """Orbax has the group, the journal does not: the group is saved again, once."""
+    source = write_checkpoint(tmp_path / "source")
+    monkeypatch.setattr(hf_to_orbax_module, "SAVE_BYTES", 4096)
+    count = 0
+
+    def dying(self, entry):  # type: ignore[no-untyped-def]
+        nonlocal count
+        if "saved" in entry:
+            count += 1
+            if count > saves:
+                raise Killed
+        return record(self, entry)
+
+    with monkeypatch.context() as patch:
+        record = hf_to_orbax_module.Staging.record
+        patch.setattr(hf_to_orbax_module.Staging, "record", dying)
+        with pytest.raises(Killed):
+            hf_to_orbax(source, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    report = hf_to_orbax(source, tmp_path / "store")
+    assert ("continued an earlier run that was interrupted" in report.notes) == (saves > 0)
+    assert verify(tmp_path / "store", source).ok
+
+
+@pytest.mark.parametrize("step", ["finalize", "copy_side_files", "write", "publish"])
+def test_killed_in_the_last_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    from orbax.checkpoint import v1 as ocp
+
+    source = write_checkpoint(tmp_path / "source")
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    owner = {
+        "finalize": ocp.partial,
+        "copy_side_files": hf_to_orbax_module,
+        "write": hf_to_orbax_module.Manifest,
+        "publish": hf_to_orbax_module.Staging,
+    }[step]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, die)
+        with pytest.raises(Killed):
+            hf_to_orbax(source, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    hf_to_orbax(source, tmp_path / "store")
+    assert verify(tmp_path / "store", source).ok
+
+
+def test_what_was_written_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_checkpoint(tmp_path / "source", shards=2)
+    hf_to_orbax(source, tmp_path / "store")
+    monkeypatch.setattr(hf_writer, "CHECKPOINT_BYTES", 4096)
+    written: list[int] = []
+    original = hf_writer._write
+
+    def counting(file, data):  # type: ignore[no-untyped-def]
+        if sum(written) > 20_000 and len(written) < 1000:
+            written.extend([0] * 1000)
+            raise Killed
+        written.append(len(memoryview(data)))
+        original(file, data)
+
+    monkeypatch.setattr(hf_writer, "_write", counting)
+    with pytest.raises(Killed):
+        orbax_to_hf(tmp_path / "store", tmp_path / "back")
+    first = sum(written)
+    orbax_to_hf(tmp_path / "store", tmp_path / "back")
+    total = sum(p.stat().st_size for p in source.glob("*.safetensors"))
+    assert sum(written) < total + 4096 + 4096 and sum(written) - first < total - 8192
+    assert digests(tmp_path / "back") == digests(source)
+
+
+def test_two_at_once_one_is_refused(tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", num_hidden_layers=6)
+    first = start("in", source, tmp_path / "store")
+    while not (tmp_path / "store.unfinished" / "lock").exists() and first.poll() is None:
+        time.sleep(0.001)
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ZooError, match="another process is writing this destination"):
+            hf_to_orbax(source, tmp_path / "store")
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    _, errors = first.communicate()
+    assert first.returncode == 0, errors
+    assert verify(tmp_path / "store", source).ok
+
+
+def test_an_unfinished_conversion_of_something_else_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_checkpoint(tmp_path / "source")
+    other = write_checkpoint(tmp_path / "other", tensors={})
+    for name in ("config.json", "model.safetensors"):
+        (other / name).write_bytes((source / name).read_bytes())
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hf_to_orbax_module.Staging, "publish", die)
+        with pytest.raises(Killed):
+            hf_to_orbax(source, tmp_path / "store")
+    for options in ({"source": other}, {"source": source, "dtype": "float32"}):
+        with pytest.raises(ZooError, match="unfinished conversion of another source or with other options"):
+            hf_to_orbax(options.pop("source"), tmp_path / "store", **options)
+    hf_to_orbax(other, tmp_path / "store", overwrite=True)
+    assert verify(tmp_path / "store", other).ok
