@@ -19,7 +19,7 @@ from functools import cache
 
 import numpy as np
 
-from zoo.models.parameters import AbstractParameter
+from zoo.models.abstract import AbstractParameter
 
 # Rows of the source copied at a time when axes change places: their pieces then fill whole cache lines of the
 # destination while the strip itself stays in the cache (measured: 5 times the speed of one strided copy).

@@ -12,7 +12,7 @@ from typing import Any
 
 from zoo.models.config import ModelConfig
 from zoo.models.errors import ZooError, report_all
-from zoo.models.parameters import AbstractParameter, abstract_parameters
+from zoo.models.parameters import abstract_parameters
 
 from .family import Family
 from .layout import Binding, Row, bind, match

@@ -6,22 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import jax
 from flax import nnx
 
+from .abstract import AbstractParameter
 from .config import ModelConfig
 from .decoder import Decoder
 from .errors import report_all
-
-
-@dataclass(frozen=True)
-class AbstractParameter:
-    """What is known of a parameter before there is a value: its dimensions and what they are called."""
-
-    shape: tuple[int, ...]
-    axes: tuple[str, ...]
 
 
 def abstract_parameters(config: ModelConfig) -> dict[str, AbstractParameter]:

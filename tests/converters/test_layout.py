@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from zoo.converters.family import families
 from zoo.converters.layout import Pattern, Row, bind, contiguous, fill, match
-from zoo.models.parameters import AbstractParameter, abstract_parameters
+from zoo.models.abstract import AbstractParameter
+from zoo.models.parameters import abstract_parameters
 
 
 @st.composite
