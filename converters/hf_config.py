@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from zoo.models.config import Activation
 from zoo.models.errors import report_all
 
 Value = TypeVar("Value")
@@ -32,7 +33,7 @@ HARMLESS = frozenset(
     diversity_penalty early_stopping exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
     remove_invalid_values attn_implementation _attn_implementation _attn_implementation_autoset
     unsloth_version unsloth_fixed transformers.js_config is_llama_config max_sequence_length
-    """.split()
+    """.split()  # noqa: SIM905
 )
 # Fields that would change the arithmetic if they had any other value.
 NEUTRAL: Mapping[str, Sequence[Any]] = {
@@ -45,6 +46,20 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "use_sliding_window": (False,),
     "partial_rotary_factor": (1,),
     "rope_interleaved": (False,),
+}
+
+# `hidden_act` to the activation that computes it; several names stand for the same function.
+ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "relu": "relu",
 }
 
 
@@ -74,18 +89,16 @@ class Fields:
     def number(self, name: str, default: float | None = None, *, above: float | None = 0.0) -> float:
         """A finite number greater than `above`; required where there is no default."""
         found = self._take(name, default)
-        if isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found):
-            if above is None or found > above:
-                return float(found)
+        if _is_number(found) and (above is None or found > above):
+            return float(found)
         expected = "expected a finite number" if above is None else f"expected a finite number greater than {above:g}"
         return self._refuse(name, expected, found, 1.0 if default is None else default)
 
     def numbers(self, name: str, length: int) -> tuple[float, ...]:
         """A list of `length` positive numbers."""
         found = self._take(name, None)
-        if isinstance(found, list) and len(found) == length:
-            if all(isinstance(item, int | float) and not isinstance(item, bool) and item > 0 for item in found):
-                return tuple(float(item) for item in found)
+        if isinstance(found, list) and len(found) == length and all(_is_number(item) and item > 0 for item in found):
+            return tuple(float(item) for item in found)
         shown = f"a list of {len(found)}" if isinstance(found, list) else found
         return self._refuse(name, f"expected a list of {length} positive numbers", shown, (1.0,) * length)
 
@@ -150,3 +163,7 @@ class Fields:
         shown = repr(found) if name in self.values else "nothing"
         self.problems.append(f"{self.prefix}{name}: {expected}, found {shown}")
         return stand_in
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)

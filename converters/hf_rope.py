@@ -6,6 +6,7 @@ Older files have `rope_theta` beside `rope_scaling`, which names its kind `type`
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +16,8 @@ from zoo.models.config import DefaultRope, DynamicRope, LinearRope, Llama3Rope, 
 from .hf_config import Fields
 
 DEFAULT_THETA = 10000.0
+
+_log = logging.getLogger(__name__)
 
 
 def read_rope(fields: Fields, head_dim: int, max_positions: int) -> Rope:
@@ -29,10 +32,17 @@ def read_rope(fields: Fields, head_dim: int, max_positions: int) -> Rope:
     inner = Fields(values, f"{name}.", fields.problems)
     read = inner.choice("rope_type", _KINDS, "default")
     inner.neutral({"partial_rotary_factor": (1,)})
-    inner.skip(["original_max_position_embeddings"] if values.get("original_max_position_embeddings") is None else [])
+    if "rope_theta" not in values:
+        _log.warning("config.json names no rope_theta: using the default of transformers, %g", DEFAULT_THETA)
     rope = read(inner, inner.number("rope_theta", DEFAULT_THETA), head_dim, max_positions)
+    # The other kinds do not look at it; where it says the same as max_position_embeddings, nothing is lost.
+    inner.neutral({"original_max_position_embeddings": (max_positions,)} if not _has_original(rope) else {})
     inner.refuse_unknown()
     return rope
+
+
+def _has_original(rope: Rope) -> bool:
+    return isinstance(rope, YarnRope | Llama3Rope | LongRope)
 
 
 def context_length(rope: Rope, max_positions: int) -> int:
@@ -55,9 +65,7 @@ def _one_spelling(fields: Fields) -> tuple[str, dict[str, Any]]:
     fields.skip(["rope_theta", "original_max_position_embeddings"])
     if "rope_theta" in fields.values and not fields.has("rope_theta"):
         fields.problem("rope_theta: expected a number, found null")
-    forms = {
-        name: _renamed(fields, name, fields.object(name)) for name in ("rope_parameters", "rope_scaling")
-    }
+    forms = {name: _renamed(fields, name, fields.object(name)) for name in ("rope_parameters", "rope_scaling")}
     for name, form in forms.items():
         for key in outside.keys() & form.keys():
             if outside[key] != form[key]:
@@ -77,7 +85,9 @@ def _renamed(fields: Fields, name: str, form: Mapping[str, Any]) -> dict[str, An
     if "type" in result:
         old = result.pop("type")
         if result.setdefault("rope_type", old) != old:
-            fields.problem(f"{name}.type is {old!r} but {name}.rope_type is {result['rope_type']!r}: remove the wrong one")
+            fields.problem(
+                f"{name}.type is {old!r} but {name}.rope_type is {result['rope_type']!r}: remove the wrong one"
+            )
     return result
 
 
@@ -97,9 +107,11 @@ def _dynamic(inner: Fields, theta: float, head_dim: int, max_positions: int) -> 
 
 def _yarn(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
     original = inner.integer("original_max_position_embeddings", max_positions)
+    if theta <= 1:
+        inner.problem(f"{inner.prefix}rope_theta: yarn takes its logarithm, so expected more than 1, found {theta:g}")
+        theta = DEFAULT_THETA
     # A factor that is there but null is the ratio of the two lengths.
     derived = "factor" in inner.values and not inner.has("factor")
-    inner.skip(["factor"])
     factor = max_positions / original if derived else inner.number("factor")
     fast = inner.number("beta_fast") if inner.has("beta_fast") else 32.0
     slow = inner.number("beta_slow") if inner.has("beta_slow") else 1.0
@@ -125,12 +137,9 @@ def _yarn(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rop
 
 
 def _llama3(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
-    low, high = inner.number("low_freq_factor", 1.0), inner.number("high_freq_factor", 4.0)
-    for name in ("low_freq_factor", "high_freq_factor"):
-        if name not in inner.values:
-            inner.problem(f"{inner.prefix}{name}: expected a number, found nothing")
-    if low >= high:
-        inner.problem(f"{inner.prefix}low_freq_factor {low} is not below {inner.prefix}high_freq_factor {high}")
+    low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
+    if low >= high and inner.has("low_freq_factor") and inner.has("high_freq_factor"):
+        inner.problem(f"{inner.prefix}low_freq_factor is {low:g}, not below {inner.prefix}high_freq_factor, {high:g}")
     return Llama3Rope(
         theta=theta,
         factor=inner.number("factor"),
@@ -141,8 +150,7 @@ def _llama3(inner: Fields, theta: float, head_dim: int, max_positions: int) -> R
 
 
 def _longrope(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
-    original = inner.integer("original_max_position_embeddings", max_positions)
-    inner.skip(["factor"])
+    original = inner.integer("original_max_position_embeddings", max_positions, minimum=2)
     factor = inner.number("factor") if inner.has("factor") else max_positions / original
     if inner.has("attention_factor"):
         attention_factor = inner.number("attention_factor")

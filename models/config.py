@@ -77,9 +77,10 @@ class LongRope(Config):
     attention_factor: float
 
 
-Rope = Annotated[
-    DefaultRope | LinearRope | DynamicRope | YarnRope | Llama3Rope | LongRope, Field(discriminator="kind")
-]
+Rope = Annotated[DefaultRope | LinearRope | DynamicRope | YarnRope | Llama3Rope | LongRope, Field(discriminator="kind")]
+
+
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 
 
 class Norm(Config):
@@ -103,7 +104,7 @@ class Mlp(Config):
     """Gated MLP: down(activation(gate(x)) * up(x))."""
 
     ffn: PositiveInt
-    activation: Literal["silu", "gelu", "gelu_tanh", "relu"]
+    activation: Activation
     bias: bool
 
 

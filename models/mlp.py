@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from . import config as configs
 from .projection import Projection
 
-ACTIVATIONS: Mapping[str, Callable[[jax.Array], jax.Array]] = {
+ACTIVATIONS: Mapping[configs.Activation, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, assert_never
 
-import jax
 import numpy as np
 from jax import numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -60,9 +59,7 @@ def rotation(
     return Rotation(jnp.cos(angles) * scale, jnp.sin(angles) * scale)
 
 
-def rotate(
-    x: Float[Array, "batch seq heads head_dim"], rotation: Rotation
-) -> Float[Array, "batch seq heads head_dim"]:
+def rotate(x: Float[Array, "batch seq heads head_dim"], rotation: Rotation) -> Float[Array, "batch seq heads head_dim"]:
     """Turns each pair (x[i], x[i + head_dim / 2]) of each head by its angle."""
     cos, sin = rotation.cos[:, :, None], rotation.sin[:, :, None]
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
@@ -72,7 +69,7 @@ def rotate(
 
 def inverse_frequencies(
     rope: DefaultRope | LinearRope | YarnRope | Llama3Rope, head_dim: int
-) -> Float[np.ndarray, "pairs"]:
+) -> Float[np.ndarray, " pairs"]:
     """Radians a position for each pair, where they do not depend on the length of the sequence."""
     match rope:
         case DefaultRope():
@@ -87,11 +84,11 @@ def inverse_frequencies(
             assert_never(rope)
 
 
-def _exponents(head_dim: int) -> Float[np.ndarray, "pairs"]:
+def _exponents(head_dim: int) -> Float[np.ndarray, " pairs"]:
     return np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
 
 
-def _plain(theta: float, head_dim: int) -> Float[np.ndarray, "pairs"]:
+def _plain(theta: float, head_dim: int) -> Float[np.ndarray, " pairs"]:
     return np.float32(1) / np.float32(theta) ** _exponents(head_dim)
 
 
@@ -102,12 +99,12 @@ def _dynamic(rope: DynamicRope, head_dim: int, lengths: Int[Array, "batch seq"])
     return 1 / theta[..., None] ** _exponents(head_dim)
 
 
-def _longrope(rope: LongRope, head_dim: int, long: bool) -> Float[np.ndarray, "pairs"]:
+def _longrope(rope: LongRope, head_dim: int, long: bool) -> Float[np.ndarray, " pairs"]:
     divisors = np.asarray(rope.long_factor if long else rope.short_factor, np.float32)
     return np.float32(1) / (divisors * np.float32(rope.theta) ** _exponents(head_dim))
 
 
-def _yarn(rope: YarnRope, head_dim: int) -> Float[np.ndarray, "pairs"]:
+def _yarn(rope: YarnRope, head_dim: int) -> Float[np.ndarray, " pairs"]:
     """Pairs that turn often within the original length keep their frequency, slow ones are divided by `factor`."""
 
     def pair_turning(rotations: float) -> float:
@@ -127,7 +124,7 @@ def _yarn(rope: YarnRope, head_dim: int) -> Float[np.ndarray, "pairs"]:
     return (1 / (np.float32(rope.factor) * powers)) * (1 - kept) + (1 / powers) * kept
 
 
-def _llama3(rope: Llama3Rope, head_dim: int) -> Float[np.ndarray, "pairs"]:
+def _llama3(rope: Llama3Rope, head_dim: int) -> Float[np.ndarray, " pairs"]:
     """Long waves are divided by `factor`, short ones kept, and those between blended by how often they turn."""
     plain = _plain(rope.theta, head_dim)
     divided = plain / np.float32(rope.factor)
