@@ -57,7 +57,7 @@ def open_gguf(path: Path) -> GgufSource:
         ZooError: no row knows a tensor, or one that a row needs is missing.
     """
     file = GgufFile.open(path)
-    config = hf_config(file.metadata, file.tensors)
+    config = hf_config(file.metadata, file.tensors, str(path))
     family = family_of(config, str(path))
     columns: dict[str, _Column] = {}
     headers: dict[str, TensorHeader] = {}

@@ -50,7 +50,7 @@ def gguf_to_hf(
         write_index(staging.path, index)
         _write_json(staging.path / "config.json", {**gguf.config, "torch_dtype": dtype})
         _write_json(staging.path / "generation_config.json", generation_config(gguf.file.metadata))
-        write_tokenizer(gguf.file.metadata, staging.path)
+        write_tokenizer(gguf.file.metadata, staging.path, str(source))
         staging.publish(overwrite)
     facts = {"family": gguf.family.model_type, "tensors": len(headers), "bytes": total, "dtype": dtype}
     notes = ["continued an earlier run that was interrupted"] if resumed else []

@@ -1,0 +1,65 @@
+"""Everything a command takes as a MODEL, behind one face: a store, a model directory or a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from zoo.converters.family import family_of
+from zoo.converters.gguf_config import generation_config
+from zoo.converters.gguf_source import open_gguf
+from zoo.converters.gguf_tokenizer import write_tokenizer
+from zoo.converters.hf_dir import open_hf_directory
+from zoo.converters.load import load_parameters
+from zoo.converters.plan import plan_conversion
+from zoo.models.checkpoint import is_store, looks_unfinished, open_store
+from zoo.models.config import ModelConfig
+from zoo.models.parameters import abstract_parameters
+
+Shardings = Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint ready to be loaded: its network, its parameters on demand, and the folder of its tokenizer."""
+
+    config: ModelConfig
+    load: Callable[[Any, Shardings], dict[str, Any]]
+    tokenizer_folder: Path
+
+
+@contextmanager
+def open_source(path: Path) -> Iterator[Source]:
+    """Opens a checkpoint of any kind; headers and configuration are checked, no weight is read yet.
+
+    The tokenizer's folder is there until the context ends.
+
+    Raises:
+        ZooError: there is no checkpoint, or it contradicts itself.
+    """
+    if path.is_file():
+        with TemporaryDirectory(prefix="zoo-") as folder:
+            yield _gguf(path, Path(folder))
+    elif is_store(path) or looks_unfinished(path) or not path.exists():
+        store = open_store(path)
+        paths = list(abstract_parameters(store.config))
+        yield Source(store.config, lambda dtype, places: store.load(paths, places, dtype), store.side_files)
+    else:
+        directory = open_hf_directory(path)
+        family = family_of(directory.config, str(path / "config.json"))
+        plan = plan_conversion(family, directory.config, directory)
+        yield Source(plan.config, lambda dtype, places: load_parameters(plan, directory, dtype, places), path)
+
+
+def _gguf(path: Path, folder: Path) -> Source:
+    gguf = open_gguf(path)
+    plan = plan_conversion(gguf.family, gguf.config, gguf)
+    (folder / "config.json").write_text(json.dumps(gguf.config), encoding="utf-8")
+    (folder / "generation_config.json").write_text(json.dumps(generation_config(gguf.file.metadata)), encoding="utf-8")
+    write_tokenizer(gguf.file.metadata, folder, str(path))
+    return Source(plan.config, lambda dtype, places: load_parameters(plan, gguf, dtype, places), folder)
