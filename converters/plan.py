@@ -7,13 +7,14 @@ shapes and axes agree; a claim made twice is an error. All mistakes are reported
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from zoo.models.config import ModelConfig
 from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
+from .digest import array_digest
 from .family import Family
 from .layout import Binding, Row, bind, match
 from .source import DTYPES, FLOATS, TensorHeader, TensorSource
@@ -93,7 +94,7 @@ def _tied_head(
         return config, {}
     head, embedding = family.tied
     same_header = source.headers.get(embedding) == source.headers[head]
-    if same_header and (not compare or source.read(head).tobytes() == source.read(embedding).tobytes()):
+    if same_header and (not compare or array_digest(source.read(head)) == array_digest(source.read(embedding))):
         return config, {head: embedding}
     return config.model_copy(update={"tied_head": False}), {}
 
