@@ -11,6 +11,7 @@ import math
 import os
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ class GgufTensor:
 
     def _fill(self, file: Any, count: int) -> np.ndarray:
         buffer = np.empty(count, np.uint8)
-        view, done = memoryview(buffer), 0
+        view, done = buffer.data, 0
         while done < count:
             read = file.readinto(view[done:])
             if not read:
@@ -150,11 +151,11 @@ def _problem(entry: TensorEntry, alignment: int) -> str | None:
     except ValueError:
         return f"unknown quantisation, type number {entry.type_number}"
     if kind.name not in PLAIN and not _can_dequantise(kind):
-        known = [*PLAIN, *(known.name for known in GGMLQuantizationType if known.name not in PLAIN and _can_dequantise(known))]
-        return f"quantisation {kind.name} cannot be dequantised; supported: {', '.join(known)}"
+        supported = [other.name for other in GGMLQuantizationType if other.name in PLAIN or _can_dequantise(other)]
+        return f"quantisation {kind.name} cannot be dequantised; supported: {', '.join(supported)}"
     block_elements = GGML_QUANT_SIZES[kind][0]
     if entry.shape[-1] % block_elements:
-        return f"{kind.name} comes in blocks of {block_elements}, the last axis of {list(entry.shape)} is no multiple of it"
+        return f"{kind.name} comes in blocks of {block_elements}; the last axis of {list(entry.shape)} is no multiple"
     if math.prod(entry.shape) == 0:
         return f"shape {list(entry.shape)} has no elements"
     if entry.offset % alignment:
@@ -176,7 +177,7 @@ def _check_places(path: Path, tensors: dict[str, GgufTensor]) -> None:
     report_all(
         (
             f"{after.name} begins at byte {after.start}, {before.name} ends at {before.start + before.nbytes}"
-            for before, after in zip(in_order, in_order[1:], strict=False)
+            for before, after in pairwise(in_order)
             if before.start + before.nbytes > after.start
         ),
         f"{path}: tensors overlap:",

@@ -66,19 +66,26 @@ _ATTENTION_BIASES = (".attn_q.bias", ".attn_k.bias", ".attn_v.bias", ".attn_outp
 _MLP_BIASES = (".ffn_gate.bias", ".ffn_up.bias", ".ffn_down.bias")
 
 
-def hf_config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
+def hf_config(
+    metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor], where: str = "the GGUF file"
+) -> dict[str, Any]:
     """The config.json of a GGUF file, without the element type, which is the caller's choice.
+
+    Args:
+        metadata: the file's metadata.
+        tensors: its tensors; of these only the divisors of rotary frequencies are read.
+        where: how an error names the file.
 
     Raises:
         ZooError: the architecture is not known, or a hyperparameter is missing, contradictory or not understood.
     """
     architecture = metadata.get("general.architecture")
     if architecture not in ARCHITECTURES:
-        raise ZooError(f"general.architecture is {architecture!r}; known: {', '.join(ARCHITECTURES)}")
+        raise ZooError(f"{where}: general.architecture is {architecture!r}; known: {', '.join(ARCHITECTURES)}")
     values = _Values({key.removeprefix("llama."): value for key, value in metadata.items() if key.startswith("llama.")})
     heads = values.integer("attention.head_count")
     embed = values.integer("embedding_length")
-    head_dim = values.integer("attention.key_length", values.integer("rope.dimension_count", embed // heads))
+    head_dim = values.integer("attention.key_length", embed // heads)
     values.must_equal("attention.value_length", head_dim, "the width of a head")
     values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
     config = {
@@ -107,9 +114,9 @@ def hf_config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) ->
         "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
         "use_cache": True,
     }
-    report_all([*_not_understood(values), *values.problems], "the metadata of the GGUF file cannot be translated:")
+    report_all([*_not_understood(values), *values.problems], f"{where}: the metadata cannot be translated:")
     if ROPE_DIVISORS in tensors:
-        config["rope_scaling"] = _scaling_from_divisors(tensors[ROPE_DIVISORS], config)
+        config["rope_scaling"] = _scaling_from_divisors(tensors[ROPE_DIVISORS], config, where)
     return config
 
 
@@ -117,7 +124,7 @@ def generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The generation_config.json of a GGUF file: where a text begins, and every token that ends one."""
     names = ("eos_token_id", "eot_token_id", "eom_token_id")
     # A dict keeps the order and drops what is named twice.
-    ends = list(dict.fromkeys(metadata[f"tokenizer.ggml.{name}"] for name in names if f"tokenizer.ggml.{name}" in metadata))
+    ends = list(dict.fromkeys(metadata[key] for key in map("tokenizer.ggml.{}".format, names) if key in metadata))
     config = {
         "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
@@ -140,10 +147,9 @@ class _Values:
         return int(self._wrong(key, "a positive integer", value))
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A float32 as the shortest decimal that rounds to it: 1e-05, not 9.999999747378752e-06."""
         value = self.values.get(key, default)
         if type(value) in (int, float) and math.isfinite(value) and value > 0:
-            return float(str(np.float32(value)))
+            return _shortest(value)
         return self._wrong(key, "a positive number", value)
 
     def must_equal(self, key: str, expected: int, what: str) -> None:
@@ -159,11 +165,18 @@ class _Values:
         return 1.0
 
 
+def _shortest(value: float) -> float:
+    """A float32 as the shortest decimal that rounds to it: 1e-05, not 9.999999747378752e-06."""
+    return float(str(np.float32(value)))
+
+
 def _not_understood(values: _Values) -> list[str]:
-    problems = []
+    problems: list[str] = []
     for key, value in values.values.items():
         if key in _NEUTRAL and value != _NEUTRAL[key]:
-            problems.append(f"llama.{key} is {value!r}, which changes the arithmetic; only {_NEUTRAL[key]!r} is supported")
+            problems.append(
+                f"llama.{key} is {value!r}, which changes the arithmetic; only {_NEUTRAL[key]!r} is supported"
+            )
         elif key not in _NEUTRAL and key not in _TRANSLATED:
             problems.append(f"llama.{key} is not known")
     return problems
@@ -204,25 +217,29 @@ def _rope_scaling(values: _Values) -> dict[str, Any] | None:
     return None
 
 
-def _scaling_from_divisors(tensor: GgufTensor, config: Mapping[str, Any]) -> dict[str, Any] | None:
+def _scaling_from_divisors(tensor: GgufTensor, config: Mapping[str, Any], where: str) -> dict[str, Any] | None:
     """The `llama3` scaling whose divisors a file holds; it holds those instead of the four numbers behind them.
 
     Multiplying both wavelength factors and the original length by the same number changes nothing, so 1 and 4 may be
     taken for the factors, as in every published checkpoint: their ratio is what counts. The result is verified.
     """
     if config["rope_scaling"] is not None:
-        raise ZooError(f"tensor {ROPE_DIVISORS} and llama.rope.scaling.type contradict each other; only one may be there")
+        raise ZooError(
+            f"{where}: tensor {ROPE_DIVISORS} and llama.rope.scaling.type contradict each other; only one may be there"
+        )
     divisors = tensor.read().astype(np.float64)
-    frequencies = config["rope_theta"] ** -(np.arange(0, config["head_dim"], 2) / config["head_dim"])
+    frequencies = rope_frequencies(config["rope_theta"], config["head_dim"])
     if divisors.shape != frequencies.shape:
-        raise ZooError(f"tensor {ROPE_DIVISORS} has shape {list(divisors.shape)}, expected {list(frequencies.shape)}")
+        raise ZooError(
+            f"{where}: tensor {ROPE_DIVISORS} has shape {list(divisors.shape)}, expected {list(frequencies.shape)}"
+        )
     if np.all(divisors == 1):
         return None
-    lengths = [8192, *(1 << bits for bits in range(24))]
-    for original in lengths:
+    # The length of every published checkpoint comes first: where no frequency is interpolated, several fit.
+    for original in (8192, *(1 << bits for bits in range(24))):
         scaling = {
             "rope_type": "llama3",
-            "factor": float(divisors.max()),
+            "factor": round(float(divisors.max()), 4),
             "low_freq_factor": 1.0,
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": original,
@@ -230,9 +247,14 @@ def _scaling_from_divisors(tensor: GgufTensor, config: Mapping[str, Any]) -> dic
         if np.allclose(llama3_divisors(frequencies, scaling), divisors, rtol=1e-5, atol=0):
             return scaling
     raise ZooError(
-        f"tensor {ROPE_DIVISORS}: its divisors, {divisors.min():g} to {divisors.max():g}, are no `llama3` scaling with "
-        "factors 1 and 4 and a power of two as original length; other scalings cannot be expressed"
+        f"{where}: tensor {ROPE_DIVISORS}: its divisors, {divisors.min():g} to {divisors.max():g}, are no `llama3` "
+        "scaling with factors 1 and 4 and a power of two as original length; other scalings cannot be expressed"
     )
+
+
+def rope_frequencies(theta: float, head_dim: int) -> np.ndarray:
+    """Radians a position, one for each pair of a head's features."""
+    return theta ** -(np.arange(0, head_dim, 2) / head_dim)
 
 
 def llama3_divisors(frequencies: np.ndarray, scaling: Mapping[str, Any]) -> np.ndarray:

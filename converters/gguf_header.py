@@ -154,7 +154,9 @@ def _check_start(cursor: _Cursor) -> None:
     if version in VERSIONS:
         return
     if struct.unpack(">I", raw)[0] in (1, *VERSIONS):
-        raise ZooError(f"{cursor.path}: a big-endian GGUF file; only little-endian ones are read: convert its byte order")
+        raise ZooError(
+            f"{cursor.path}: a big-endian GGUF file; only little-endian ones are read: convert its byte order"
+        )
     raise ZooError(f"{cursor.path}: GGUF version {version}; known: {', '.join(map(str, VERSIONS))}")
 
 

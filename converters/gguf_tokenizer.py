@@ -79,7 +79,11 @@ def write_tokenizer(metadata: Mapping[str, Any], directory: Path, where: str = "
         "eos_token": bool(metadata.get("tokenizer.ggml.add_eos_token", False)),
     }
     report_all(
-        (f"it adds its {name} to a text, and has none" for name, add in adds.items() if add and name not in vocabulary.special),
+        (
+            f"it adds its {name} to a text, and has none"
+            for name, add in adds.items()
+            if add and name not in vocabulary.special
+        ),
         f"{where}: the tokenizer contradicts itself:",
     )
     _add_special_tokens(tokenizer, vocabulary)
@@ -146,7 +150,7 @@ def _sentencepiece(metadata: Mapping[str, Any], vocabulary: Vocabulary, where: s
     scores = metadata.get("tokenizer.ggml.scores", [])
     if len(scores) != len(vocabulary.tokens):
         raise ZooError(
-            f"{where}: expected a tokenizer.ggml.scores for each of {len(vocabulary.tokens)} tokens, found {len(scores)}"
+            f"{where}: expected tokenizer.ggml.scores for {len(vocabulary.tokens)} tokens, found {len(scores)}"
         )
     unknown = vocabulary.special.get("unk_token")
     tokenizer = Tokenizer(
@@ -195,7 +199,7 @@ def _add_special_tokens(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
         for index, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
         if token and (kind in (Kind.CONTROL, Kind.UNKNOWN, Kind.USER_DEFINED) or index in named)
     ]
-    tokenizer.add_tokens(added)
+    tokenizer.add_tokens(added)  # pyright: ignore[reportUnknownMemberType]  # the stub says a bare Sequence
 
 
 def _add_template(tokenizer: Tokenizer, vocabulary: Vocabulary, adds: Mapping[str, bool]) -> None:
@@ -219,9 +223,7 @@ def _add_template(tokenizer: Tokenizer, vocabulary: Vocabulary, adds: Mapping[st
     )
 
 
-def _tokenizer_config(
-    metadata: Mapping[str, Any], vocabulary: Vocabulary, adds: Mapping[str, bool]
-) -> dict[str, Any]:
+def _tokenizer_config(metadata: Mapping[str, Any], vocabulary: Vocabulary, adds: Mapping[str, bool]) -> dict[str, Any]:
     config: dict[str, Any] = {
         # The class that takes tokenizer.json as it is; a model's own would rebuild parts of it.
         "tokenizer_class": "PreTrainedTokenizerFast",
