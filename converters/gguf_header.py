@@ -110,8 +110,10 @@ class _Cursor:
         return self._numbers(kind, 1, what)[0]
 
     def _array(self, kind: int, count: int, what: str) -> list[Any]:
-        if kind in (_STRING, _ARRAY):
-            return [self.value(kind, what) for _ in range(count)]
+        if kind == _ARRAY:
+            raise ZooError(f"{self.path}: {what} is an array of arrays, which no known key is")
+        if kind == _STRING:
+            return [self.string(what) for _ in range(count)]
         return self._numbers(kind, count, what)
 
     def _numbers(self, kind: int, count: int, what: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 import tracemalloc
@@ -15,6 +16,7 @@ from gguf.quants import dequantize, quantize
 
 from zoo.converters import gguf as gguf_module
 from zoo.converters.gguf import PLAIN, GgufFile
+from zoo.converters.gguf_config import hf_config
 from zoo.converters.gguf_header import read_header
 from zoo.models.errors import ZooError
 
@@ -145,6 +147,20 @@ def test_lengths_that_are_garbage_allocate_nothing(small: Path) -> None:
     path = patched(small, struct.pack("<Q", len(key)) + key, struct.pack("<Q", 2**62) + key)
     with pytest.raises(ZooError, match="truncated: the key of metadata entry 0 needs"):
         GgufFile.open(path)
+
+
+def test_damage_anywhere_in_the_header_is_an_error_for_people(small: Path, tmp_path: Path) -> None:
+    raw = small.read_bytes()
+    random = np.random.default_rng(0)
+    damaged = tmp_path / "damaged.gguf"
+    for _ in range(2000):
+        copy = bytearray(raw)
+        for position in random.integers(0, len(raw) - 64, 3):
+            copy[position] = random.integers(0, 256)
+        damaged.write_bytes(copy)
+        with contextlib.suppress(ZooError):
+            file = GgufFile.open(damaged)
+            hf_config(file.metadata, file.tensors)
 
 
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path, small: Path) -> None:
