@@ -156,7 +156,8 @@ class Store:
         context.pytree.loading.partial_load = True
         try:
             with context:
-                return ocp.load(self.path / PARAMS, abstract)
+                # Orbax takes absolute paths only.
+                return ocp.load((self.path / PARAMS).absolute(), abstract)
         except (ValueError, OSError, KeyError) as error:
             raise ZooError(
                 f"{self.path / PARAMS}: cannot read {', '.join(list(abstract)[:3])}: {error}; convert the source again"

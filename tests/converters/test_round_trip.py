@@ -190,3 +190,12 @@ def test_single_file_exports_load_with_safetensors(tmp_path: Path) -> None:
     tensors = load_file(back / "model.safetensors")
     save_file(tensors, tmp_path / "again.safetensors")
     assert not (back / "model.safetensors.index.json").exists()
+
+
+def test_relative_paths_are_as_good_as_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_checkpoint(tmp_path / "source")
+    monkeypatch.chdir(tmp_path)
+    hf_to_orbax(Path("source"), Path("store"))
+    orbax_to_hf(Path("store"), Path("back"))
+    assert verify(Path("store"), Path("source")).ok
+    assert digests(Path("back")) == digests(source)
