@@ -1,1 +1,1 @@
-"""The decode engine, on the same models."""
+"""Serving: the engine, its sampler, and the text of what it makes."""

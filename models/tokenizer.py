@@ -1,0 +1,138 @@
+"""Text to token ids and back, with the tokenizer that a checkpoint carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import ZooError
+
+# What a decoder writes for bytes that are no UTF-8, or not yet.
+REPLACEMENT = "\ufffd"
+# A character of UTF-8 lacks at most three bytes, and a decoder writes at most one replacement for each byte it has.
+INCOMPLETE = 3
+# The fewest and the most tokens that are decoded again with new ones, as the text of some depends on those before
+# them. A character has at most four tokens, so among so many lengths one begins at a character.
+CONTEXT = range(4, 9)
+
+
+class Tokenizer:
+    """A checkpoint's tokenizer, its chat template, and the ids that end a text.
+
+    Attributes:
+        eos: every id that ends a text, by config.json, generation_config.json or the tokenizer. They often disagree,
+            and a model that was taught to write any of them means to stop.
+    """
+
+    def __init__(self, tokenizer: Any, eos: frozenset[int] = frozenset()):
+        """Wraps a transformers tokenizer; `eos` are ids beside its own that end a text."""
+        self._tokenizer = tokenizer
+        own = tokenizer.eos_token_id
+        self.eos = eos if own is None else eos | {own}
+
+    @classmethod
+    def load(cls, directory: Path) -> Tokenizer:
+        """The tokenizer among the files of a Hugging Face directory.
+
+        Raises:
+            ZooError: there is none, or it cannot be read.
+        """
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        except Exception as error:  # the library raises whatever its parsers raise
+            raise ZooError(f"{directory}: cannot load a tokenizer: {error}") from error
+        return cls(tokenizer, eos_of_files(directory))
+
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(self._tokenizer.chat_template)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, with the special tokens that the tokenizer puts around one, such as BOS."""
+        return self._single_bos(self._tokenizer.encode(text))
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Ids of a conversation up to where the assistant's answer begins, by the chat template.
+
+        Raises:
+            ZooError: there is no template, or it refuses these messages.
+        """
+        if not self.has_chat_template:
+            raise ZooError("the tokenizer has no chat template: give the prompt as raw text")
+        try:
+            ids = self._tokenizer.apply_chat_template(
+                list(messages), tokenize=True, add_generation_prompt=True, return_dict=False
+            )
+        except Exception as error:  # templates are programs of the checkpoint and raise what they like
+            raise ZooError(f"the chat template refused the messages: {error}") from error
+        return self._single_bos(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens and without tidying up spaces."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _single_bos(self, ids: Sequence[int]) -> list[int]:
+        """Undoes a BOS written by both the template, or the text, and the tokenizer."""
+        doubled = len(ids) > 1 and ids[0] == ids[1] == self._tokenizer.bos_token_id
+        return list(ids[1:] if doubled else ids)
+
+
+class TextStream:
+    """The text of ids that arrive one by one, in pieces that together equal the text of them all.
+
+    Only whole characters are given out: one whose bytes are spread over several tokens is held back until it is
+    complete, or until more of its bytes are there than any character has.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._window: list[int] = []
+        self._given = ""
+
+    def push(self, token: int) -> str:
+        """The text that is certain now and was not before."""
+        self._window.append(token)
+        text = self._tokenizer.decode(self._window)
+        held = min(len(text) - len(text.rstrip(REPLACEMENT)), INCOMPLETE)
+        piece = self._give(text[: len(text) - held])
+        if not held and len(self._window) > 2 * CONTEXT.stop:
+            self._forget(text)
+        return piece
+
+    def finish(self) -> str:
+        """What was held back, now that no more will come."""
+        return self._give(self._tokenizer.decode(self._window))
+
+    def _forget(self, text: str) -> None:
+        """Shortens the window to a tail that decodes to the tail of `text` and begins at a character."""
+        for size in CONTEXT:
+            tail = self._tokenizer.decode(self._window[-size:])
+            if text.endswith(tail) and not tail.startswith(REPLACEMENT):
+                self._window, self._given = self._window[-size:], tail
+                return
+
+    def _give(self, text: str) -> str:
+        if not text.startswith(self._given):
+            return ""
+        piece = text[len(self._given) :]
+        self._given = text
+        return piece
+
+
+def eos_of_files(directory: Path) -> frozenset[int]:
+    """The end ids named by config.json and generation_config.json, each of which may have none, one or a list."""
+    found: set[int] = set()
+    for name in ("config.json", "generation_config.json"):
+        path = directory / name
+        if not path.is_file():
+            continue
+        try:
+            ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+        except (ValueError, AttributeError) as error:
+            raise ZooError(f"{path}: not a JSON object: {error}") from None
+        found.update(item for item in (ids if isinstance(ids, list) else [ids]) if isinstance(item, int) and item >= 0)
+    return frozenset(found)
