@@ -9,17 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from .console import Bar, failures, fail, note, show
+from .console import Bar, failures, show
 
 app = typer.Typer(
     name="zoo",
     help="Convert Hugging Face checkpoints to Orbax and back, byte for byte, and run them in JAX.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-convert = typer.Typer(name="convert", help="Convert a checkpoint.", no_args_is_help=True, rich_markup_mode=None)
+convert = typer.Typer(name="convert", help="Convert a checkpoint.", rich_markup_mode=None)
 app.add_typer(convert)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -169,6 +168,7 @@ def _reuse_freed_memory() -> None:
 
 @app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -177,7 +177,8 @@ def options(
         from zoo import __version__
 
         print(f"zoo {__version__}")
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -187,14 +188,15 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in given
     signal.signal(signal.SIGTERM, _interrupt)
     with failures(debug):
-        app(args=[argument for argument in given if argument != "--debug"], standalone_mode=False, prog_name="zoo")
+        command = typer.main.get_command(app)
+        # Not through the app itself, which has its own ways with interrupts and closed pipes.
+        with command.make_context("zoo", [argument for argument in given if argument != "--debug"]) as context:
+            command.invoke(context)
 
 
 def _interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
-
-__all__ = ["app", "fail", "main", "note"]
 
 if __name__ == "__main__":
     main()

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import typer
+from typer.exceptions import TyperException
+
 from zoo.models.errors import ZooError
 
 # Exit codes, beside those that errors carry: 0 done, 1 a check failed, 2 bad input or usage.
@@ -24,11 +27,6 @@ def show(result: Any, as_json: bool) -> None:
         print(json.dumps(result.as_json(), ensure_ascii=False))
     else:
         print("\n".join(result.lines()))
-
-
-def note(text: str) -> None:
-    """Says something beside the result."""
-    print(text, file=sys.stderr)
 
 
 @contextmanager
@@ -47,6 +45,10 @@ def failures(debug: bool) -> Iterator[None]:
         # The reader went away, which is its right; Python must not find out again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+    except typer.Exit as done:
+        raise SystemExit(done.exit_code) from None
+    except TyperException as error:
+        fail(_usage(error), ZooError.exit_code, debug)
     except ZooError as error:
         fail(str(error), error.exit_code, debug)
     except OSError as error:
@@ -62,6 +64,13 @@ def fail(message: str, code: int, debug: bool) -> None:
         traceback.print_exc()
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(code) from None
+
+
+def _usage(error: TyperException) -> str:
+    """What is wrong with the command line, and where its help is."""
+    context: Any = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "zoo"
+    return f"{error.format_message()} (see `{command} --help`)"
 
 
 def _system_error(error: OSError) -> str:
