@@ -115,6 +115,8 @@ def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 raise ZooError(_no_space(staging, needed_bytes)) from error
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(f"{destination} is unfinished; run the same command again to continue") from None
 
 
 def _entries(journal: TextIO) -> list[dict[str, Any]]:

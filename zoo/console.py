@@ -39,8 +39,8 @@ def failures(debug: bool) -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        fail("interrupted; a conversion continues when the same command is run again", INTERRUPTED, debug)
+    except KeyboardInterrupt as interrupt:
+        fail(f"interrupted: {interrupt}" if str(interrupt) else "interrupted", INTERRUPTED, debug)
     except BrokenPipeError:
         # The reader went away, which is its right; Python must not find out again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
