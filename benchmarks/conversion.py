@@ -48,7 +48,11 @@ def layer_shapes(layer: int) -> dict[str, tuple[int, ...]]:
 def make_checkpoint(folder: Path, gigabytes: float) -> None:
     """Writes the shards tensor by tensor: making the checkpoint takes no more memory than converting it."""
     hidden = WIDTH["hidden_size"]
-    ends = {"lm_head.weight": (VOCAB, hidden), "model.embed_tokens.weight": (VOCAB, hidden), "model.norm.weight": (hidden,)}
+    ends = {
+        "lm_head.weight": (VOCAB, hidden),
+        "model.embed_tokens.weight": (VOCAB, hidden),
+        "model.norm.weight": (hidden,),
+    }
     size = lambda shapes: sum(2 * int(np.prod(shape)) for shape in shapes.values())  # noqa: E731
     layers = round((gigabytes * 1e9 - size(ends)) / size(layer_shapes(0)))
     shapes = dict(ends)
@@ -135,7 +139,10 @@ def main() -> None:
             for name, command in commands.items():
                 runs[name].append(measure(command))
         equal = digest(source) == digest(back)
-    result: dict[str, object] = {"bytes": options.gigabytes * 1e9, "largest_tensor_mb": 2 * VOCAB * WIDTH["hidden_size"] / 2**20}
+    result: dict[str, object] = {
+        "bytes": options.gigabytes * 1e9,
+        "largest_tensor_mb": 2 * VOCAB * WIDTH["hidden_size"] / 2**20,
+    }
     for name, measured in runs.items():
         result[name] = {
             "seconds": [round(run["seconds"], 2) for run in measured],

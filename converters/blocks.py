@@ -106,7 +106,12 @@ GATED_MLP = (
     ),
     Row("model.layers.{i}.mlp.gate_proj.bias", "layers.{i}.mlp.gate.bias", "ffn -> ffn", Gguf("blk.{i}.ffn_gate.bias")),
     Row("model.layers.{i}.mlp.up_proj.bias", "layers.{i}.mlp.up.bias", "ffn -> ffn", Gguf("blk.{i}.ffn_up.bias")),
-    Row("model.layers.{i}.mlp.down_proj.bias", "layers.{i}.mlp.down.bias", "embed -> embed", Gguf("blk.{i}.ffn_down.bias")),
+    Row(
+        "model.layers.{i}.mlp.down_proj.bias",
+        "layers.{i}.mlp.down.bias",
+        "embed -> embed",
+        Gguf("blk.{i}.ffn_down.bias"),
+    ),
 )
 
 # Older checkpoints carry the rotary frequencies as buffers; the forward pass computes them from the configuration.

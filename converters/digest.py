@@ -18,7 +18,7 @@ BLOCK = 4 << 20
 def array_digest(array: np.ndarray) -> str:
     """XXH3-128 of the array's bytes in C order, in hexadecimal."""
     contiguous = np.ascontiguousarray(array)
-    return xxhash.xxh3_128_hexdigest(contiguous.reshape(-1).view(np.uint8))
+    return xxhash.xxh3_128_hexdigest(contiguous.reshape(-1).view(np.uint8).data)
 
 
 def file_sha256(path: Path) -> str:

@@ -67,11 +67,15 @@ def open_gguf(path: Path) -> GgufSource:
         values = match(binding.row.source, binding.sources[0]) or {}
         name = fill(column.name, values) if column else None
         if column is None or name is None or name not in file.tensors:
-            problems.append(f"missing tensor {name or binding.sources[0]}, expected with shape {list(binding.source_shape)}")
+            problems.append(
+                f"missing tensor {name or binding.sources[0]}, expected with shape {list(binding.source_shape)}"
+            )
             continue
         tensor = file.tensors[name]
         if tensor.shape != binding.source_shape:
-            problems.append(f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {list(binding.source_shape)}")
+            problems.append(
+                f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {list(binding.source_shape)}"
+            )
             continue
         columns[binding.sources[0]] = _column(name, column.pattern, binding.sizes[0])
         headers[binding.sources[0]] = TensorHeader(SAFETENSORS_NAMES[tensor.dtype], tensor.shape)

@@ -23,7 +23,12 @@ MAX_SHARD_BYTES = 5_000_000_000
 
 
 def gguf_to_hf(
-    source: Path, destination: Path, *, dtype: str = "bfloat16", overwrite: bool = False, progress: Progress | None = None
+    source: Path,
+    destination: Path,
+    *,
+    dtype: str = "bfloat16",
+    overwrite: bool = False,
+    progress: Progress | None = None,
 ) -> Report:
     """Writes a GGUF file as a model directory that `transformers` loads.
 
@@ -41,7 +46,13 @@ def gguf_to_hf(
     sizes = {name: header.nbytes for name, header in headers.items()}
     total = sum(sizes.values())
     status = source.stat()
-    job = {"job": "gguf-to-hf", "source": str(source.resolve()), "size": status.st_size, "modified": status.st_mtime_ns, "dtype": dtype}
+    job = {
+        "job": "gguf-to-hf",
+        "source": str(source.resolve()),
+        "size": status.st_size,
+        "modified": status.st_mtime_ns,
+        "dtype": dtype,
+    }
     with stage(destination, job, overwrite=overwrite, needed_bytes=total) as staging:
         resumed = staging.resumed
         progress.start(total, "dequantising")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from zoo.models.config import Activation
 from zoo.models.errors import report_all
@@ -165,5 +165,5 @@ class Fields:
         return stand_in
 
 
-def _is_number(found: Any) -> bool:
+def _is_number(found: Any) -> TypeGuard[int | float]:
     return isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)

@@ -155,7 +155,11 @@ def _shard_of(path: Path, shards: tuple[SafetensorsFile, ...]) -> dict[str, Safe
         for name in shard.headers:
             holders.setdefault(name, []).append(shard)
     report_all(
-        (f"{name} is in {' and '.join(s.path.name for s in found)}" for name, found in holders.items() if len(found) > 1),
+        (
+            f"{name} is in {' and '.join(s.path.name for s in found)}"
+            for name, found in holders.items()
+            if len(found) > 1
+        ),
         f"{path}: duplicate tensors:",
     )
     return {name: found[0] for name, found in holders.items()}

@@ -28,7 +28,7 @@ from .pipeline import in_order
 from .plan import Plan, plan_conversion
 from .report import Progress, Report, Silent, Stopwatch, size_text
 from .source import DTYPES, TensorHeader, TensorSource
-from .staging import Staging, stage
+from .staging import stage
 from .store_writer import StoreWriter, copy_side_files
 
 # Source bytes that one call into Orbax saves: a call costs some 50 ms however little it moves.
@@ -92,9 +92,7 @@ def plan_hf_to_orbax(source: Path, destination: Path, *, dtype: str = "keep") ->
     check_dtype(dtype)
     directory = open_hf_directory(source)
     plan = _plan(directory, compare_tied=False)
-    sizes = [
-        TensorHeader(stored_dtype(h.dtype, dtype), h.shape).nbytes for n, h in directory.headers.items()
-    ]
+    sizes = [TensorHeader(stored_dtype(h.dtype, dtype), h.shape).nbytes for h in directory.headers.values()]
     return ConversionPlan(
         source,
         destination,
@@ -158,9 +156,7 @@ def _job(directory: HfDirectory, dtype: str) -> dict[str, Any]:
     }
 
 
-def _save_parameters(
-    writer: StoreWriter, plan: Plan, source: TensorSource, dtype: str, progress: Progress
-) -> None:
+def _save_parameters(writer: StoreWriter, plan: Plan, source: TensorSource, dtype: str, progress: Progress) -> None:
     def cost(group: list[Binding]) -> int:
         return sum(source.headers[name].nbytes for binding in group for name in binding.sources)
 
@@ -197,8 +193,8 @@ def _save_parameters(
 def _groups(bindings: list[Binding], source: TensorSource) -> Iterator[list[Binding]]:
     """Bindings in order, in groups of about SAVE_BYTES of source.
 
-    Where tensors are larger the groups are too, up to half of the largest: merging the groups at the end takes Orbax time
-    in proportion to their number.
+    Where tensors are larger the groups are too, up to half of the largest: merging the groups at the end takes Orbax
+    time in proportion to their number.
     """
     largest = max((header.nbytes for header in source.headers.values()), default=0)
     limit = max(SAVE_BYTES, largest // 2)

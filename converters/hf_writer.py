@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
 
 import numpy as np
@@ -116,13 +117,13 @@ def write_files(
             if done and os.fstat(file.fileno()).st_size < start:
                 raise ZooError(f"{path}: shorter than the journal says; remove {staging.folder} and convert again")
             if not done:
-                _write(file, layout.prefix)
+                write_all(file, layout.prefix)
             file.truncate(start)
             file.seek(start)
             since = 0
             for number, name in enumerate(layout.tensors[done:], done + 1):
                 array = next(arrays)
-                _write(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+                write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
                 del array
                 since += nbytes[name]
                 advance(nbytes[name])
@@ -132,7 +133,8 @@ def write_files(
                     since = 0
 
 
-def _write(file, data) -> None:  # type: ignore[no-untyped-def]
+def write_all(file: RawIOBase, data: bytes | memoryview) -> None:
+    """Writes every byte, however few at a time the system takes."""
     view = memoryview(data)
     while len(view):
-        view = view[file.write(view) :]
+        view = view[file.write(view) or 0 :]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -272,7 +272,9 @@ def bind(rows: Sequence[Row], parameters: Mapping[str, AbstractParameter]) -> tu
     problems += _claimed_twice("source tensor", (source for b in bindings for source in b.sources))
     bound = {native for binding in bindings for native in binding.natives}
     if not problems:
-        problems += [f"no row binds the parameter {path} {list(p.shape)}" for path, p in parameters.items() if path not in bound]
+        problems += [
+            f"no row binds the parameter {path} {list(p.shape)}" for path, p in parameters.items() if path not in bound
+        ]
     return bindings, problems
 
 
@@ -305,8 +307,8 @@ def _bind_row(row: Row, values: dict[str, int], parameters: Mapping[str, Abstrac
     return Binding(row, sources, natives, shape, tuple(shapes), tuple(sizes))
 
 
-def _claimed_twice(what: str, names: Sequence[str] | object) -> list[str]:
+def _claimed_twice(what: str, names: Iterable[str]) -> list[str]:
     seen: dict[str, int] = {}
-    for name in names:  # type: ignore[attr-defined]
+    for name in names:
         seen[name] = seen.get(name, 0) + 1
     return [f"{what} {name} is claimed by {count} rows" for name, count in seen.items() if count > 1]

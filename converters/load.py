@@ -14,7 +14,9 @@ from .plan import PASSENGER, Plan
 from .source import TensorSource
 
 
-def load_parameters(plan: Plan, source: TensorSource, dtype: Any, shardings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def load_parameters(
+    plan: Plan, source: TensorSource, dtype: Any, shardings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The native parameters as jax arrays of element type `dtype`, each put into its sharding as it is read.
 
     Args:

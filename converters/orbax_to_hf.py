@@ -90,8 +90,8 @@ class StoreTensors:
                 digest = array_digest(tensors[kept])
                 if check and digest != records[kept].digest:
                     raise CheckFailed(
-                        f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: its digest as "
-                        f"{name} is {digest}, expected {records[kept].digest}; convert the source again"
+                        f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: as "
+                        f"{name} its digest is {digest}, expected {records[kept].digest}; convert the source again"
                     )
                 result.append((name, cast(tensors[kept], stored_dtype(records[kept].dtype, dtype), name), digest))
             return result
@@ -161,7 +161,12 @@ def orbax_to_hf(
     tensors = StoreTensors.of(store)
     layouts, index, unchanged = _layouts(store, dtype, max_shard_size)
     sizes = _sizes(store, dtype)
-    job = {"job": "orbax-to-hf", "manifest": store.manifest.model_dump(mode="json"), "dtype": dtype, "max": max_shard_size}
+    job = {
+        "job": "orbax-to-hf",
+        "manifest": store.manifest.model_dump(mode="json"),
+        "dtype": dtype,
+        "max": max_shard_size,
+    }
     total = sum(sizes[name] for layout in layouts for name in layout.tensors)
     with stage(destination, job, overwrite=overwrite, needed_bytes=total) as staging:
         resumed = staging.resumed
@@ -176,7 +181,12 @@ def orbax_to_hf(
         progress.finish()
         _write_side_files(store, staging.path, dtype, index, unchanged)
         staging.publish(overwrite)
-    facts = {"tensors": sum(len(layout.tensors) for layout in layouts), "files": len(layouts), "bytes": total, "dtype": dtype}
+    facts = {
+        "tensors": sum(len(layout.tensors) for layout in layouts),
+        "files": len(layouts),
+        "bytes": total,
+        "dtype": dtype,
+    }
     notes = ["continued an earlier run that was interrupted"] if resumed else []
     if unchanged:
         notes.append("every file has the bytes of the source's")
@@ -218,13 +228,15 @@ def _sizes(store: Store, dtype: str) -> dict[str, int]:
     }
 
 
-def _write_side_files(
-    store: Store, folder: Path, dtype: str, index: dict[str, object] | None, unchanged: bool
-) -> None:
+def _write_side_files(store: Store, folder: Path, dtype: str, index: dict[str, object] | None, unchanged: bool) -> None:
     names = [name for name in store.manifest.side_files if unchanged or name != INDEX]
     digests = copy_side_files(store.path / SIDE_FILES, folder, names)
     report_all(
-        (f"{name}: sha256 {digests[name]}, expected {store.manifest.side_files[name]}" for name in names if digests[name] != store.manifest.side_files[name]),
+        (
+            f"{name}: sha256 {digests[name]}, expected {store.manifest.side_files[name]}"
+            for name in names
+            if digests[name] != store.manifest.side_files[name]
+        ),
         f"{store.path / SIDE_FILES}: files were changed since the conversion:",
         CheckFailed,
     )

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from zoo.models.config import ModelConfig
-from zoo.models.errors import ZooError, report_all
+from zoo.models.errors import report_all
 from zoo.models.parameters import abstract_parameters
 
 from .digest import array_digest
 from .family import Family
 from .layout import Binding, Row, bind, match
-from .source import DTYPES, FLOATS, TensorHeader, TensorSource
+from .source import DTYPES, FLOATS, TensorSource
 
 # Passengers are stored beside the parameters under this prefix and their own name.
 PASSENGER = "passengers."
@@ -41,7 +41,9 @@ class Plan:
         return tuple(native for b in self.bindings for native in b.natives if not native.startswith(PASSENGER))
 
 
-def plan_conversion(family: Family, hf_config: Mapping[str, Any], source: TensorSource, *, compare_tied: bool = True) -> Plan:
+def plan_conversion(
+    family: Family, hf_config: Mapping[str, Any], source: TensorSource, *, compare_tied: bool = True
+) -> Plan:
     """Checks a source against its configuration and its family's table.
 
     Args:
@@ -55,7 +57,9 @@ def plan_conversion(family: Family, hf_config: Mapping[str, Any], source: Tensor
     config, redundant = _tied_head(family, config, source, compare_tied)
     bindings, problems = bind(family.rows, abstract_parameters(config))
     report_all(problems, f"the layout table of {family.model_type} does not fit the model:")
-    passengers = [passenger_binding(name, header.shape) for name, header in source.headers.items() if _is_passenger(family, name)]
+    passengers = [
+        passenger_binding(name, header.shape) for name, header in source.headers.items() if _is_passenger(family, name)
+    ]
     bindings += passengers
     _check_source(family, config, bindings, redundant, source)
     return Plan(family, config, tuple(bindings), redundant)
@@ -69,14 +73,24 @@ def _check_source(
     for name, shape in expected.items():
         header = source.headers.get(name)
         if header is None:
-            problems.append(f"missing tensor {name}, expected with shape {list(shape)}" + _untied_hint(family, config, name))
+            problems.append(
+                f"missing tensor {name}, expected with shape {list(shape)}" + _untied_hint(family, config, name)
+            )
         elif header.shape != shape:
-            problems.append(f"{source.where(name)}: tensor {name} has shape {list(header.shape)}, the configuration asks for {list(shape)}")
+            problems.append(
+                f"{source.where(name)}: tensor {name} has shape {list(header.shape)}, "
+                f"the configuration asks for {list(shape)}"
+            )
         elif header.dtype not in FLOATS and header.dtype in DTYPES and not _is_passenger(family, name):
-            problems.append(f"{source.where(name)}: tensor {name} holds {header.dtype}, expected one of {', '.join(FLOATS)}")
+            problems.append(
+                f"{source.where(name)}: tensor {name} holds {header.dtype}, expected one of {', '.join(FLOATS)}"
+            )
     for name, header in source.headers.items():
         if name not in expected and name not in redundant:
-            problems.append(f"{source.where(name)}: unknown tensor {name} {list(header.shape)}: no row of {family.model_type} uses it")
+            problems.append(
+                f"{source.where(name)}: unknown tensor {name} {list(header.shape)}: "
+                f"no row of {family.model_type} uses it"
+            )
     report_all(problems, f"the tensors do not fit the configuration ({len(problems)} disagreements):")
 
 

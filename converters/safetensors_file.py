@@ -47,7 +47,7 @@ class SafetensorsFile:
         buffer = np.empty(stop - start, np.uint8)
         with open(self.path, "rb", buffering=0) as file:
             file.seek(start)
-            view, done = memoryview(buffer), 0
+            view, done = buffer.data, 0
             while done < len(view):
                 count = file.readinto(view[done:])
                 if not count:

@@ -1,8 +1,8 @@
 """A destination is made beside its place and moved there whole.
 
 Everything is written into `DESTINATION.unfinished/content`, with a journal of what is done beside it. A run that was
-killed continues there; one command at a time may hold it. Only the last step, a rename, makes the destination appear, so whatever stands at the
-destination's name is complete, and an existing one is untouched until its successor is.
+killed continues there; one command at a time may hold it. Only the last step, a rename, makes the destination appear,
+so whatever stands at the destination's name is complete, and an existing one is untouched until its successor is.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -74,7 +74,7 @@ class Staging:
 
 
 @contextmanager
-def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_bytes: int) -> Iterator[Staging]:
+def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_bytes: int) -> Generator[Staging]:
     """Opens the staging folder of a destination, or continues the one an earlier run of the same job left.
 
     Args:
@@ -89,34 +89,39 @@ def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_
     if destination.exists() and not overwrite:
         raise ZooError(f"{destination}: already exists; choose another destination or pass --overwrite to replace it")
     folder = destination.with_name(destination.name + UNFINISHED)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / LOCK, "w")
-    except OSError as error:
-        raise ZooError(f"{folder}: cannot write the destination: {error.strerror}") from None
-    with lock:
+    with _locked(folder), open(folder / JOURNAL, "a+") as journal:
+        staging = Staging(folder, destination, _entries(journal), journal)
+        if not _continues(staging, job, overwrite):
+            staging.start_over(job)
+        staging.entries = staging.entries[1:]
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ZooError(f"{folder}: another process is writing this destination; wait for it to end") from None
-        with open(folder / JOURNAL, "a+") as journal:
-            staging = Staging(folder, destination, _entries(journal), journal)
-            if not _continues(staging, job, overwrite):
-                staging.start_over(job)
-            staging.entries = staging.entries[1:]
-            try:
-                _check_space(staging, needed_bytes)
-                yield staging
-            except ZooError:
-                # The source or the destination is at fault: there is nothing to continue.
-                discard(staging)
+            _check_space(staging, needed_bytes)
+            yield staging
+        except ZooError:
+            # The source or the destination is at fault: there is nothing to continue.
+            discard(staging)
+            raise
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                raise ZooError(_no_space(staging, needed_bytes)) from error
-            except KeyboardInterrupt:
-                raise KeyboardInterrupt(f"{destination} is unfinished; run the same command again to continue") from None
+            raise ZooError(_no_space(staging, needed_bytes)) from error
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{destination} is unfinished; run the same command again to continue") from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Makes the folder and holds it against other processes."""
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(open(folder / LOCK, "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ZooError(f"{folder}: another process is writing this destination; wait for it to end") from None
+        except OSError as error:
+            raise ZooError(f"{folder}: cannot write the destination: {error.strerror}") from None
+        yield
 
 
 def _entries(journal: TextIO) -> list[dict[str, Any]]:
@@ -159,8 +164,8 @@ def _check_space(staging: Staging, needed_bytes: int) -> None:
 def _no_space(staging: Staging, needed_bytes: int) -> str:
     free = shutil.disk_usage(staging.folder).free
     return (
-        f"{staging.destination}: no space left: {needed_bytes / 1e9:.2f} GB are needed in all, {free / 1e9:.2f} GB are free; "
-        f"free some space and run the same command again, or remove {staging.folder}"
+        f"{staging.destination}: no space left: {needed_bytes / 1e9:.2f} GB are needed in all, "
+        f"{free / 1e9:.2f} GB are free; free some space and run the same command again, or remove {staging.folder}"
     )
 
 

@@ -1,13 +1,13 @@
 """Writes a store group by group, so that a run that was killed continues where it stopped.
 
-Each group of parameters is one partial save of Orbax, which appears whole or not at all; the journal gets a line after it.
-A group that was saved and not journaled is thrown away on resuming, for Orbax does not save a parameter twice.
+Each group of parameters is one partial save of Orbax, which appears whole or not at all; the journal gets a line after
+it. A group that was saved and not journaled is thrown away on resuming, for Orbax does not save a parameter twice.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class StoreWriter:
         from orbax.checkpoint import v1 as ocp
 
         with _saving_context():
-            ocp.partial.save(self._path.absolute(), dict(parameters))
+            ocp.partial.save(str(self._path.absolute()), dict(parameters))
         self._staging.record({"saved": {name: record.model_dump(mode="json") for name, record in tensors.items()}})
         self.tensors.update(tensors)
 
@@ -70,11 +70,11 @@ class StoreWriter:
             return
         self._staging.record({"finalizing": True})
         with _saving_context():
-            ocp.partial.finalize(self._path.absolute())
+            ocp.partial.finalize(str(self._path.absolute()))
 
 
 @contextmanager
-def _saving_context() -> Iterator[None]:
+def _saving_context() -> Generator[None]:
     from orbax.checkpoint import v1 as ocp
 
     context = ocp.Context()

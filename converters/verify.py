@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,11 +85,17 @@ def verify(store_path: Path, against: Path | None = None, progress: Progress | N
         progress.advance(header(record).nbytes)
     progress.finish()
     return Verification(
-        str(store_path), str(against) if against else None, len(names), len(manifest.side_files), nbytes, watch.seconds, problems
+        str(store_path),
+        str(against) if against else None,
+        len(names),
+        len(manifest.side_files),
+        nbytes,
+        watch.seconds,
+        problems,
     )
 
 
-def _digests(store: Store, names: list[str], problems: list[str]):  # type: ignore[no-untyped-def]
+def _digests(store: Store, names: list[str], problems: list[str]) -> Iterator[tuple[str, str]]:
     try:
         for name, _, digest in StoreTensors.of(store).iterate(names, KEEP, check=False):
             yield name, digest

@@ -110,7 +110,9 @@ class Store:
         abstract = {path: self._abstract(path) for path in paths}
         return self._load(abstract)
 
-    def load(self, paths: Iterable[str], shardings: Mapping[str, Any] | None = None, dtype: Any = None) -> dict[str, Any]:
+    def load(
+        self, paths: Iterable[str], shardings: Mapping[str, Any] | None = None, dtype: Any = None
+    ) -> dict[str, Any]:
         """These parameters as jax arrays, group by group, cast to `dtype` where one is given.
 
         Args:
@@ -157,7 +159,7 @@ class Store:
         try:
             with context:
                 # Orbax takes absolute paths only.
-                return ocp.load((self.path / PARAMS).absolute(), abstract)
+                return ocp.load(str((self.path / PARAMS).absolute()), abstract)
         except (ValueError, OSError, KeyError) as error:
             raise ZooError(
                 f"{self.path / PARAMS}: cannot read {', '.join(list(abstract)[:3])}: {error}; convert the source again"
@@ -165,9 +167,10 @@ class Store:
 
 
 def _numpy_dtype(name: str) -> np.dtype:
-    import ml_dtypes  # noqa: F401  # registers bfloat16 and float8 with numpy
+    import ml_dtypes
 
-    return np.dtype(name)
+    # numpy does not know the names of the narrow types, which ml_dtypes has as attributes.
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def is_store(path: Path) -> bool:
@@ -187,7 +190,11 @@ def open_store(path: Path) -> Store:
     """
     if not path.is_dir():
         unfinished = path.with_name(path.name + UNFINISHED)
-        hint = f"; an unfinished conversion lies in {unfinished}: run the same command again" if unfinished.exists() else ""
+        hint = (
+            f"; an unfinished conversion lies in {unfinished}: run the same command again"
+            if unfinished.exists()
+            else ""
+        )
         raise ZooError(f"{path}: expected a store, found {'a file' if path.exists() else 'nothing'}{hint}")
     if not is_store(path):
         what = "an unfinished store" if looks_unfinished(path) else "no store"

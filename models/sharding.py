@@ -1,7 +1,7 @@
 """Where parameters live on a mesh of devices: logical axes meet mesh axes in one table of rules.
 
-Parameters name their logical axes where they are declared; a mesh names its own. Re-targeting a model to another mesh is
-editing the rules, never the layers.
+Parameters name their logical axes where they are declared; a mesh names its own. Re-targeting a model to another mesh
+is editing the rules, never the layers.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def parameter_shardings(
         ZooError: the mesh has unknown axes, or the rules put two axes of one parameter on one mesh axis.
     """
     unknown = [name for name in mesh.axis_names if name not in MESH_AXES]
-    report_all(
-        (f"{name}: expected one of {', '.join(MESH_AXES)}" for name in unknown), "the mesh has unknown axes:"
-    )
+    report_all((f"{name}: expected one of {', '.join(MESH_AXES)}" for name in unknown), "the mesh has unknown axes:")
     report_all(_collisions(parameters, rules), "the sharding rules put two axes of a parameter on one mesh axis:")
     return {
-        path: NamedSharding(mesh, PartitionSpec(*(_divide(axis, size, mesh, rules) for axis, size in zip(p.axes, p.shape, strict=True))))
+        path: NamedSharding(
+            mesh, PartitionSpec(*(_divide(axis, size, mesh, rules) for axis, size in zip(p.axes, p.shape, strict=True)))
+        )
         for path, p in parameters.items()
     }
 

@@ -19,8 +19,8 @@ PROMPT_TOKENS = 512
 NEW_TOKENS = 64
 # Both compute in float32; their sums run in other orders, and the logits reach 30.
 TOLERANCE = 2e-3
-TEXT = """The history of cartography is older than writing. Babylonian clay tablets of the ninth century BC show the world as
-a disc, and Greek geometers measured its circumference from the shadows of two wells. Ptolemy gave places coordinates;
+TEXT = """The history of cartography is older than writing. Babylonian clay tablets of the ninth century BC show the world
+as a disc, and Greek geometers measured its circumference from the shadows of two wells. Ptolemy gave places coordinates;
 Arab and Persian scholars corrected them; portolan charts let sailors follow coasts by compass. """
 
 
@@ -53,9 +53,13 @@ def expected(reference: transformers.PreTrainedModel, prompt: list[int]) -> tupl
     """The reference's logits of the prompt, and its greedy continuation."""
     tokens = torch.tensor([prompt])
     with torch.inference_mode():
-        logits = reference(tokens).logits[0].numpy()
-        out = reference.generate(
-            tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False
+        logits = reference.forward(tokens).logits[0].numpy()
+        out: torch.Tensor = reference.generate(  # pyright: ignore[reportCallIssue]
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=NEW_TOKENS,
+            min_new_tokens=NEW_TOKENS,
+            do_sample=False,
         )
     return logits, out[0, PROMPT_TOKENS:].tolist()
 

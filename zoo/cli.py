@@ -51,7 +51,9 @@ def hf_to_orbax(
     source: Annotated[Path, typer.Argument(help="A Hugging Face directory.")],
     destination: Destination,
     dtype: Dtype = "keep",
-    plan: Annotated[bool, typer.Option("--plan", help="Only check, and say what it would take; reads no weights.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only check, and say what it would take; reads no weights.")
+    ] = False,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
@@ -123,22 +125,30 @@ def verify(
 @app.command()
 def decode(
     model: Annotated[str, typer.Argument(help=MODEL)],
-    prompt: Annotated[str | None, typer.Option(help="The prompt; a user turn where the model has a chat template.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="The prompt; a user turn where the model has a chat template.")
+    ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help='A JSON lines file of prompts: {"prompt": TEXT} or {"messages": [...]}.')
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Give the prompt to the model as it is, without chat template.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Give the prompt to the model as it is, without chat template.")
+    ] = False,
     max_new_tokens: Annotated[int, typer.Option(help="Tokens to make at most.")] = 256,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Sample among this many likeliest tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample among the likeliest tokens of this total probability.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample among the likeliest tokens of this total probability.")
+    ] = None,
     min_p: Annotated[
         float | None, typer.Option(help="Sample among tokens at least this likely, relative to the likeliest.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds make equal samples.")] = 0,
     stop: Annotated[list[str] | None, typer.Option(help="Text to stop before; may be given several times.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Element type to compute in: float32, bfloat16 or float16.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each prompt and nothing else.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each prompt and nothing else.")
+    ] = False,
 ) -> None:
     """Let a model speak; the text streams to stdout as it is made."""
     from .decoding import decode

@@ -1,4 +1,4 @@
-"""How the command line speaks: results to stdout, everything else to stderr, failures as one `error:` and an exit code."""
+"""How the command line speaks: results on stdout, all else on stderr, failures as one `error:` and an exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ def show(result: Any, as_json: bool) -> None:
 
 
 @contextmanager
-def failures(debug: bool) -> Iterator[None]:
+def failures(debug: bool) -> Generator[None]:
     """Turns exceptions into messages and exit codes; with `debug` they come with their traceback.
 
     Raises:
@@ -53,7 +53,7 @@ def failures(debug: bool) -> Iterator[None]:
         fail(str(error), error.exit_code, debug)
     except OSError as error:
         fail(_system_error(error), ZooError.exit_code, debug)
-    except Exception as error:  # noqa: BLE001  # the last resort: a person gets one line, not a page
+    except Exception as error:  # the last resort: a person gets one line, not a page
         hint = "" if debug else "; run again with --debug for the traceback, and report it"
         fail(f"internal: {type(error).__name__}: {error}{hint}", INTERNAL, debug)
 
@@ -96,9 +96,22 @@ class Bar:
         if not sys.stderr.isatty():
             return
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
 
-        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self._progress.start()
         self._task = self._progress.add_task(what, total=total_bytes)

@@ -60,7 +60,9 @@ class Model:
         """
         ids = np.asarray(tokens)
         if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
-            raise ZooError(f"tokens: expected integers of shape [batch, seq], found {ids.dtype} of shape {list(ids.shape)}")
+            raise ZooError(
+                f"tokens: expected integers of shape [batch, seq], found {ids.dtype} of shape {list(ids.shape)}"
+            )
         if ids.size and not 0 <= ids.min() <= ids.max() < self.config.vocab:
             raise ZooError(f"tokens: expected ids from 0 to {self.config.vocab - 1}, found {ids.min()} to {ids.max()}")
         optional = (None if array is None else jnp.asarray(array, jnp.int32) for array in (positions, segment_ids))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # lets safetensors write bfloat16
+import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -23,10 +23,14 @@ def tensors_of(config: dict[str, Any], dtype: str = "bfloat16", seed: int = 0) -
     bindings, problems = bind(LLAMA.rows, abstract_parameters(LLAMA.config(config)))
     assert problems == []
     return {
-        name: random.standard_normal(binding.source_shape).astype(np.dtype(dtype))
+        name: random.standard_normal(binding.source_shape).astype(_dtype(dtype))
         for binding in bindings
         for name in binding.sources
     }
+
+
+def _dtype(name: str) -> np.dtype:
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 def write_checkpoint(

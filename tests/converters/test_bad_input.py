@@ -70,7 +70,9 @@ def set_config(**values: Any) -> Callable[[Path], None]:
 
 
 def set_shard(value: Any) -> Callable[[Path], None]:
-    return lambda folder: edit_json(folder / INDEX, lambda index: index["weight_map"].update({"model.norm.weight": value}))
+    return lambda folder: edit_json(
+        folder / INDEX, lambda index: index["weight_map"].update({"model.norm.weight": value})
+    )
 
 
 SINGLE: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -85,7 +87,10 @@ SINGLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "bytes after the end": (lambda f: append(f / "model.safetensors", bytes(16)), "belong to no tensor"),
     "a header that is not JSON": (lambda f: break_header(f / "model.safetensors", b"{nonsense"), "not JSON"),
     "a header that is a list": (lambda f: break_header(f / "model.safetensors", b"[]"), "not a JSON object"),
-    "a header of 2^60 bytes": (lambda f: (f / "model.safetensors").write_bytes(b"\0" * 7 + b"\x10"), "announces a header"),
+    "a header of 2^60 bytes": (
+        lambda f: (f / "model.safetensors").write_bytes(b"\0" * 7 + b"\x10"),
+        "announces a header",
+    ),
     "a duplicate in a header": (
         lambda f: break_header(f / "model.safetensors", b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":1}'),
         "duplicate in the header: a",
@@ -119,12 +124,16 @@ SINGLE: dict[str, tuple[Callable[[Path], object], str]] = {
         "unknown tensor model.layers.1.",
     ),
     "a renamed tensor, both sides told": (
-        lambda f: edit_tensors(f / "model.safetensors", lambda t: t.update({"model.norms.weight": t.pop("model.norm.weight")})),
+        lambda f: edit_tensors(
+            f / "model.safetensors", lambda t: t.update({"model.norms.weight": t.pop("model.norm.weight")})
+        ),
         "missing tensor model.norm.weight",
     ),
     "a wrong shape": (lambda f: edit_tensors(f / "model.safetensors", shrink), "model.norm.weight has shape [16]"),
     "integers for weights": (
-        lambda f: edit_tensors(f / "model.safetensors", lambda t: t.update({"model.norm.weight": np.ones(32, np.int8)})),
+        lambda f: edit_tensors(
+            f / "model.safetensors", lambda t: t.update({"model.norm.weight": np.ones(32, np.int8)})
+        ),
         "holds I8, expected one of F64, F32, F16, BF16",
     ),
     "a config of other sizes": (set_config(intermediate_size=96), "the configuration asks for [96, 32]"),
@@ -132,16 +141,25 @@ SINGLE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: edit_tensors(f / "model.safetensors", lambda t: t.pop("lm_head.weight")),
         "config.json says tie_word_embeddings is false",
     ),
-    "an unknown model_type": (set_config(model_type="lama"), "unknown model_type 'lama'; known: llama; the nearest is 'llama'"),
+    "an unknown model_type": (
+        set_config(model_type="lama"),
+        "unknown model_type 'lama'; known: llama; the nearest is 'llama'",
+    ),
     "no model_type": (lambda f: edit_json(f / "config.json", lambda c: c.pop("model_type")), "unknown model_type None"),
     "an unknown architecture": (set_config(architectures=["LlamaForCausalML"]), "the nearest is 'LlamaForCausalLM'"),
-    "a link that leaves": (lambda f: (f / "secret.txt").symlink_to("/etc/hostname"), "secret.txt: links to a file outside"),
+    "a link that leaves": (
+        lambda f: (f / "secret.txt").symlink_to("/etc/hostname"),
+        "secret.txt: links to a file outside",
+    ),
     "a broken link": (lambda f: (f / "gone.txt").symlink_to(f / "nowhere"), "gone.txt: not a readable file"),
 }
 
 SHARDED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a missing shard": (lambda f: (f / SECOND).unlink(), f"listed in the index, not there: {SECOND}"),
-    "a stale index": (lambda f: (f / SECOND).rename(f / "model-b.safetensors"), "there, not listed in the index: model-b"),
+    "a stale index": (
+        lambda f: (f / SECOND).rename(f / "model-b.safetensors"),
+        "there, not listed in the index: model-b",
+    ),
     "no index": (lambda f: (f / INDEX).unlink(), "without an index"),
     "a truncated shard": (lambda f: truncate(f / SECOND, 1), f"{SECOND}: truncated"),
     "a duplicate between shards": (duplicate_between_shards, f"model.norm.weight is in {FIRST} and {SECOND}"),
@@ -164,7 +182,7 @@ SHARDED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("shards, case", [(1, name) for name in SINGLE] + [(2, name) for name in SHARDED])
+@pytest.mark.parametrize(("shards", "case"), [(1, name) for name in SINGLE] + [(2, name) for name in SHARDED])
 def test_a_bad_source_is_refused_and_nothing_is_left(tmp_path: Path, shards: int, case: str) -> None:
     source = write_checkpoint(tmp_path / "source", shards=shards)
     spoil, message = (SINGLE if shards == 1 else SHARDED)[case]

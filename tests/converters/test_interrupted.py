@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from zoo.converters import hf_to_orbax as hf_to_orbax_module
 from zoo.converters import hf_writer
 from zoo.converters.hf_to_orbax import hf_to_orbax
 from zoo.converters.orbax_to_hf import orbax_to_hf
+from zoo.converters.staging import Staging
 from zoo.converters.verify import verify
 from zoo.models.errors import ZooError
 
@@ -24,6 +26,7 @@ from .test_round_trip import digests
 CONVERT = """
 import sys
 from pathlib import Path
+from typing import Any
 from zoo.converters import hf_to_orbax, orbax_to_hf, hf_writer
 hf_to_orbax.SAVE_BYTES = orbax_to_hf.GROUP_BYTES = 4096
 hf_writer.CHECKPOINT_BYTES = 4096
@@ -88,7 +91,7 @@ def test_killed_between_a_save_and_its_record(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(hf_to_orbax_module, "SAVE_BYTES", 4096)
     count = 0
 
-    def dying(self, entry):  # type: ignore[no-untyped-def]
+    def dying(self: Staging, entry: dict[str, Any]) -> None:
         nonlocal count
         if "saved" in entry:
             count += 1
@@ -97,8 +100,8 @@ def test_killed_between_a_save_and_its_record(tmp_path: Path, monkeypatch: pytes
         return record(self, entry)
 
     with monkeypatch.context() as patch:
-        record = hf_to_orbax_module.Staging.record
-        patch.setattr(hf_to_orbax_module.Staging, "record", dying)
+        record = Staging.record
+        patch.setattr(Staging, "record", dying)
         with pytest.raises(Killed):
             hf_to_orbax(source, tmp_path / "store")
     assert not (tmp_path / "store").exists()
@@ -120,7 +123,7 @@ def test_killed_in_the_last_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "finalize": ocp.partial,
         "copy_side_files": hf_to_orbax_module,
         "write": hf_to_orbax_module.Manifest,
-        "publish": hf_to_orbax_module.Staging,
+        "publish": Staging,
     }[step]
     with monkeypatch.context() as patch:
         patch.setattr(owner, step, die)
@@ -136,16 +139,16 @@ def test_what_was_written_is_not_written_again(tmp_path: Path, monkeypatch: pyte
     hf_to_orbax(source, tmp_path / "store")
     monkeypatch.setattr(hf_writer, "CHECKPOINT_BYTES", 4096)
     written: list[int] = []
-    original = hf_writer._write
+    original = hf_writer.write_all
 
-    def counting(file, data):  # type: ignore[no-untyped-def]
+    def counting(file: Any, data: Any) -> None:
         if sum(written) > 20_000 and len(written) < 1000:
             written.extend([0] * 1000)
             raise Killed
         written.append(len(memoryview(data)))
         original(file, data)
 
-    monkeypatch.setattr(hf_writer, "_write", counting)
+    monkeypatch.setattr(hf_writer, "write_all", counting)
     with pytest.raises(Killed):
         orbax_to_hf(tmp_path / "store", tmp_path / "back")
     first = sum(written)
@@ -171,7 +174,9 @@ def test_two_at_once_one_is_refused(tmp_path: Path) -> None:
     assert verify(tmp_path / "store", source).ok
 
 
-def test_an_unfinished_conversion_of_something_else_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_conversion_of_something_else_is_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = write_checkpoint(tmp_path / "source")
     other = write_checkpoint(tmp_path / "other", tensors={})
     for name in ("config.json", "model.safetensors"):
@@ -181,11 +186,11 @@ def test_an_unfinished_conversion_of_something_else_is_not_continued(tmp_path: P
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf_to_orbax_module.Staging, "publish", die)
+        patch.setattr(Staging, "publish", die)
         with pytest.raises(Killed):
             hf_to_orbax(source, tmp_path / "store")
-    for options in ({"source": other}, {"source": source, "dtype": "float32"}):
+    for from_, dtype in ((other, "keep"), (source, "float32")):
         with pytest.raises(ZooError, match="unfinished conversion of another source or with other options"):
-            hf_to_orbax(options.pop("source"), tmp_path / "store", **options)
+            hf_to_orbax(from_, tmp_path / "store", dtype=dtype)
     hf_to_orbax(other, tmp_path / "store", overwrite=True)
     assert verify(tmp_path / "store", other).ok

