@@ -118,7 +118,7 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Speed and memory of conversions beside cp, in one run.")
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=None, help="where to work; the temporary folder without it")

@@ -19,9 +19,9 @@ PROMPT_TOKENS = 512
 NEW_TOKENS = 64
 # Both compute in float32; their sums run in other orders, and the logits reach 30.
 TOLERANCE = 2e-3
-TEXT = """The history of cartography is older than writing. Babylonian clay tablets of the ninth century BC show the world
-as a disc, and Greek geometers measured its circumference from the shadows of two wells. Ptolemy gave places coordinates;
-Arab and Persian scholars corrected them; portolan charts let sailors follow coasts by compass. """
+TEXT = """The history of cartography is older than writing. Babylonian clay tablets of the ninth century BC show the
+world as a disc, and Greek geometers measured its circumference from the shadows of two wells. Ptolemy gave places
+coordinates; Arab and Persian scholars corrected them; portolan charts let sailors follow coasts by compass. """
 
 
 @pytest.fixture(scope="module")
