@@ -17,7 +17,7 @@ test: lint
 lint: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --project . --pythonpath $(BIN)/python
 
 format: .venv/.test
 	$(BIN)/ruff check --fix .
