@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import email
-import email.message
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -52,15 +54,33 @@ def test_every_file_is_in_the_wheel_and_nothing_else(wheel: zipfile.ZipFile, fil
 
 
 def test_metadata(wheel: zipfile.ZipFile) -> None:
-    fields: email.message.Message = email.message_from_string(metadata(wheel, "METADATA"))
+    fields = email.message_from_string(metadata(wheel, "METADATA"))
     assert fields["Name"] == "zoo-jax"
     assert fields["License-Expression"] == "Apache-2.0"
     assert "Version 2.0, January 2004" in metadata(wheel, "licenses/LICENSE")
     assert "zoo = zoo.cli:main" in metadata(wheel, "entry_points.txt")
 
 
-def test_the_reference_is_only_for_tests(wheel: zipfile.ZipFile) -> None:
-    fields: email.message.Message = email.message_from_string(metadata(wheel, "METADATA"))
+def test_what_is_imported_is_asked_for(wheel: zipfile.ZipFile) -> None:
+    """A package that only came along with another one, or with those for the tests, would be missing for a user."""
+    fields = email.message_from_string(metadata(wheel, "METADATA"))
     needed = [line for line in fields.get_all("Requires-Dist", []) if "extra ==" not in line]
-    assert needed
-    assert not [line for line in needed if line.startswith(("torch", "pytest"))]
+    asked = {_normal(re.split(r"[^\w.-]", line)[0]) for line in needed}
+    sources = [wheel.read(name) for name in wheel.namelist() if name.endswith(".py")]
+    modules = {module.split(".")[0] for source in sources for module in _imported(source)}
+    distributions = packages_distributions()
+    imported = {_normal(distributions[module][0]) for module in modules - sys.stdlib_module_names - {"zoo"}}
+    # jaxlib and jinja2 are used through jax and transformers.
+    assert asked == imported | {"jaxlib", "jinja2"}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _imported(source: bytes) -> set[str]:
+    nodes = list(ast.walk(ast.parse(source)))
+    plain = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    return plain | {
+        node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    }
