@@ -26,7 +26,7 @@ def abstract_parameters(config: ModelConfig) -> dict[str, AbstractParameter]:
 
 def split(model: Decoder) -> dict[str, jax.Array]:
     """The parameters of a model by path."""
-    return {path: variable[...] for path, variable in _variables(nnx.state(model, nnx.Param)).items()}
+    return {path: variable.get_value() for path, variable in _variables(nnx.state(model, nnx.Param)).items()}
 
 
 def merge(config: ModelConfig, parameters: Mapping[str, jax.Array]) -> Decoder:

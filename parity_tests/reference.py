@@ -15,6 +15,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import zoo
 
+# These models are too small to share out; threads that wait for each other are most of the time on a busy machine.
+torch.set_num_threads(1)
+
 # float32 on both sides: what remains is the order of sums.
 TOLERANCE = 1e-4
 
@@ -55,7 +58,7 @@ def write_checkpoint(folder: Path, **changes: Any) -> LlamaForCausalLM:
     model.set_attn_implementation("eager")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(fields), encoding="utf-8")
-    tensors = {name: tensor for name, tensor in model.state_dict().items()}
+    tensors = dict(model.state_dict())
     if fields["tie_word_embeddings"]:
         del tensors["lm_head.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

