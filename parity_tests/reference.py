@@ -89,7 +89,8 @@ def assert_close(ours: ArrayLike, theirs: ArrayLike, tolerance: float = TOLERANC
     wrong = ~(difference <= tolerance)
     if wrong.any():
         worst = np.unravel_index(np.argmax(np.where(np.isnan(difference), np.inf, difference)), difference.shape)
+        spread = np.sqrt(np.mean(difference**2))
         raise AssertionError(
             f"{wrong.sum()} of {wrong.size} elements differ by more than {tolerance:g}; the worst at "
-            f"{tuple(map(int, worst))}: {left[worst]:.6f} and {right[worst]:.6f}; RMS {np.sqrt(np.mean(difference**2)):.2e}"
+            f"{tuple(map(int, worst))}: {left[worst]:.6f} and {right[worst]:.6f}; RMS {spread:.2e}"
         )
