@@ -30,7 +30,7 @@ def convert(
     Raises:
         ZooError: the source is not what it should be, or the destination cannot be made.
     """
-    from zoo.catalog import resolve
+    from .catalog import resolve
 
     path, target = resolve(str(source)), Path(destination)
     if to == "orbax":

@@ -184,7 +184,7 @@ def options(
 ) -> None:
     """Convert Hugging Face checkpoints to Orbax and back, byte for byte, and run them in JAX."""
     if version:
-        from zoo import __version__
+        from . import __version__
 
         print(f"zoo {__version__}")
     elif context.invoked_subcommand is None:
