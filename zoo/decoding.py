@@ -10,6 +10,7 @@ from typing import Any
 
 from zoo.models.errors import ZooError
 
+from .compilation import keep_compiled_programs
 from .model import Model, load
 
 
@@ -48,6 +49,7 @@ def decode(
     if (prompt is None) == (prompts is None):
         raise ZooError("expected either --prompt TEXT or --prompts FILE.jsonl")
     wanted = [Prompt(text=prompt)] if prompts is None else read_prompts(prompts)
+    keep_compiled_programs()
     model = load(model_name, dtype)
     if model.tokenizer is None:
         raise ZooError(f"{model_name}: the checkpoint has no tokenizer, so it can neither read nor write text")

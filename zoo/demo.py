@@ -78,8 +78,10 @@ def _compare(one: Path, other: Path) -> None:
 
 
 def _ask(store: Path) -> None:
+    from .compilation import keep_compiled_programs
     from .model import load
 
+    keep_compiled_programs()
     start = time.monotonic()
     model = load(store)
     print(f"> {QUESTION}", flush=True)
