@@ -1,6 +1,9 @@
-"""`zoo decode` as a person and as a program meet it, on a tiny model with a byte-level tokenizer and a chat template."""
+"""`zoo decode` as people and programs meet it, on a tiny model with a byte-level tokenizer and a chat template."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import zoo
+import zoo.decoding
 from tests.converters.checkpoints import write_checkpoint
 from zoo.cli import main
 from zoo.converters.hf_to_orbax import hf_to_orbax
@@ -23,13 +27,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(SPECIAL)
-    folder = write_checkpoint(
-        tmp_path_factory.mktemp("decode") / "source",
-        dtype="float32",
-        vocab_size=259,
-        eos_token_id=256,
-        pad_token_id=256,
-    )
+    folder = tmp_path_factory.mktemp("decode") / "source"
+    write_checkpoint(folder, dtype="float32", vocab_size=259, eos_token_id=256, pad_token_id=256)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>", "chat_template": TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
@@ -38,10 +37,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def decode(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., str]:
-    monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
+def decode(source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    # It sets the whole process up, which a command may do and a test may not.
+    monkeypatch.setattr(zoo.decoding, "keep_compiled_programs", lambda: None)
 
     def run(*arguments: str, model: Path = source) -> str:
         main(["decode", str(model), "--max-new-tokens", "12", *arguments])
@@ -61,10 +59,8 @@ def test_stdout_has_the_text_and_nothing_else(decode: Callable[..., str], source
 
 def test_the_template_is_used_unless_raw(decode: Callable[..., str], source: Path) -> None:
     model = zoo.load(source)
-    for options, prompt in (
-        ([], [257, *model.encode("hello", raw=True), 258]),
-        (["--raw"], model.encode("hello", raw=True)),
-    ):
+    text = model.encode("hello", raw=True)
+    for options, prompt in (([], [257, *text, 258]), (["--raw"], text)):
         [expected] = model.generate([prompt], max_new_tokens=12)
         found = json.loads(decode("--prompt", "hello", "--json", *options))
         assert found["tokens"] == expected.tokens and found["prompt_tokens"] == len(prompt)
@@ -118,3 +114,16 @@ def test_a_bad_line_is_named(
     with pytest.raises(SystemExit) as left:
         main(["decode", str(source), "--prompts", str(file)])
     assert left.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_second_run_finds_the_compiled_programs(source: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "zoo.cli", "decode", str(source), "--prompt", "hello", "--max-new-tokens", "3"]
+    folder = tmp_path / "cache"
+    runs: list[tuple[str, set[Path]]] = []
+    for _ in range(2):
+        ran = subprocess.run(command, env={**os.environ, "ZOO_CACHE": str(folder)}, capture_output=True, check=True)
+        assert ran.stderr == b""
+        programs = {path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-atime")}
+        runs.append((ran.stdout.decode(), programs))
+    assert runs[0] == runs[1] and len(runs[0][1]) >= 3
+    assert all(path.parent.stat().st_mode & 0o077 == 0 for path in runs[0][1])
