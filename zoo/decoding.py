@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.models.errors import ZooError
+from zoo.models.errors import ZooError, report_all
 
 from .compilation import keep_compiled_programs
 from .model import Model, load
@@ -76,29 +76,39 @@ def read_prompts(path: Path) -> list[Prompt]:
         ZooError: the file is missing or empty, or lines are not `{"prompt": TEXT}` or `{"messages": [...]}`.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not `splitlines`, which also divides at characters that JSON allows inside a text, such as U+2028.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ZooError(f"{path}: cannot read prompts: {getattr(error, 'strerror', None) or error}") from None
-    found = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    found: list[Prompt] = []
+    wrong: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_parse(line))
+        except ValueError as error:
+            wrong.append(f"line {number}: {error}")
+    report_all(wrong, f"{path}: bad prompts:")
     if not found:
         raise ZooError(f'{path}: no prompts; expected lines such as {{"prompt": "Hello"}}')
     return found
 
 
-def _parse(path: Path, number: int, line: str) -> Prompt:
+def _parse(line: str) -> Prompt:
+    """The prompt of one line; a ValueError says what is wrong with it."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ZooError(f"{path}, line {number}: not JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if isinstance(value, dict):
         text, messages = value.get("prompt"), value.get("messages")
         if isinstance(text, str) and messages is None:
             return Prompt(text=text)
         if text is None and isinstance(messages, list) and messages and all(map(_is_message, messages)):
             return Prompt(messages=tuple(messages))
-    raise ZooError(
-        f'{path}, line {number}: expected {{"prompt": TEXT}} or {{"messages": [{{"role": ..., "content": TEXT}}]}}, '
-        f"found {line[:80]}"
+    raise ValueError(
+        f'expected {{"prompt": TEXT}} or {{"messages": [{{"role": ..., "content": TEXT}}]}}, found {line[:80]}'
     )
 
 

@@ -72,7 +72,7 @@ def _compare(one: Path, other: Path) -> None:
         first, second = (side.get(name) for side in digests)
         print(f"  {'equal  ' if first == second else 'DIFFERS'} {(first or second or '')[:16]}... {name}", flush=True)
     if digests[0] != digests[1]:
-        print(f"error: {one} and {other} differ", file=sys.stderr)
+        print(f"error: {one} and {other} differ; remove {other} and run again to make it anew", file=sys.stderr)
         raise SystemExit(1)
     print(f"{one} and {other} are equal, file by file, by sha256", flush=True)
 

@@ -15,6 +15,8 @@ import zoo.decoding
 from tests.converters.checkpoints import write_checkpoint
 from zoo.cli import main
 from zoo.converters.hf_to_orbax import hf_to_orbax
+from zoo.decoding import Prompt, read_prompts
+from zoo.models.errors import ZooError
 
 TEMPLATE = "{% for m in messages %}<user>{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}"
 SPECIAL = ["<end>", "<user>", "<bot>"]
@@ -114,6 +116,20 @@ def test_a_bad_line_is_named(
     with pytest.raises(SystemExit) as left:
         main(["decode", str(source), "--prompts", str(file)])
     assert left.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_every_bad_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": 3}\n{"prompt": "fine"}\n{')
+    with pytest.raises(ZooError, match=r"(?s)bad prompts:\n  - line 1: expected.*\n  - line 3: not JSON"):
+        read_prompts(file)
+
+
+def test_only_newlines_end_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    text = "one\u2028two\x85three"
+    file.write_bytes(json.dumps({"prompt": text}, ensure_ascii=False).encode() + b"\r\n")
+    assert read_prompts(file) == [Prompt(text=text)]
 
 
 def test_a_second_run_finds_the_compiled_programs(source: Path, tmp_path: Path) -> None:
