@@ -25,7 +25,7 @@ class Mlp(nnx.Module):
     """down(activation(gate(x)) * up(x))."""
 
     def __init__(self, config: configs.Mlp, embed: int, *, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        self.activation = config.activation
+        self.activation: configs.Activation = config.activation
         wide, narrow = {"ffn": config.ffn}, {"embed": embed}
         self.gate = Projection(narrow, wide, bias=config.bias, dtype=dtype, rngs=rngs)
         self.up = Projection(narrow, wide, bias=config.bias, dtype=dtype, rngs=rngs)

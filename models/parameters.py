@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 from flax import nnx
@@ -43,7 +44,7 @@ def merge(config: ModelConfig, parameters: Mapping[str, jax.Array]) -> Decoder:
     return model
 
 
-def _variables(state: nnx.State) -> dict[str, nnx.Param[jax.Array]]:
+def _variables(state: nnx.State[Any, Any]) -> dict[str, nnx.Param[jax.Array]]:
     return {".".join(map(str, path)): variable for path, variable in nnx.to_flat_state(state)}
 
 

@@ -88,7 +88,7 @@ class Engine:
             self._empty(batch=batch, slots=_power_of_two(length, SMALLEST_CACHE)),
             jnp.zeros(batch, jnp.int32),
             jnp.zeros(batch, jnp.int32),
-            jax.device_put(sampling_rows([Sampling()] * batch)),
+            sampling_rows([GREEDY] * batch),
         )
 
     def prefill(self, tokens: Sequence[int], sampling: Sampling) -> Prefix:
@@ -128,7 +128,7 @@ class Engine:
         Some rotary embeddings turn all positions differently once a sequence has outgrown a threshold; it has to be
         prefilled again then, so that decoding and reading the whole text at once are the same function.
         """
-        ropes = {layer.attn.rope for layer in self.config.layers}
+        ropes = (layer.attn.rope for layer in self.config.layers)
         return all(frequency_period(rope, length) == frequency_period(rope, length + 1) for rope in ropes)
 
     def stream(
@@ -196,7 +196,7 @@ def _prefill(
 ) -> tuple[Cache, Int[Array, " 1"]]:
     """Reads `count` tokens at position `start` of a sequence that will be `length` long; the rest is padding."""
     index = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-    logits, cache = merge(config, params)(
+    logits, updated = merge(config, params)(
         tokens,
         start + index,
         (index < count).astype(jnp.int32),
@@ -204,11 +204,13 @@ def _prefill(
         rows=(count - 1)[None, None],
         lengths=length[None],
     )
-    return cache, choose(logits[:, 0], sampling, (start + count)[None])
+    assert updated is not None, "who gives a cache gets one"
+    return updated, choose(logits[:, 0], sampling, (start + count)[None])
 
 
 def _step(config: ModelConfig, params: Mapping[str, jax.Array], slots: Slots) -> tuple[Slots, Int[Array, " batch"]]:
     logits, cache = merge(config, params)(slots.tokens[:, None], slots.positions[:, None], None, slots.cache)
+    assert cache is not None, "who gives a cache gets one"
     positions = slots.positions + 1
     tokens = choose(logits[:, 0], slots.sampling, positions)
     return Slots(cache, tokens, positions, slots.sampling), tokens

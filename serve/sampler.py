@@ -54,14 +54,15 @@ class SamplingRows(NamedTuple):
 
 
 def sampling_rows(settings: list[Sampling]) -> SamplingRows:
-    """The settings of requests as host arrays, one row each."""
-    return SamplingRows(
-        temperature=np.array([item.temperature for item in settings], np.float32),
-        top_k=np.array([min(item.top_k, np.iinfo(np.int32).max) for item in settings], np.int32),
-        top_p=np.array([item.top_p for item in settings], np.float32),
-        min_p=np.array([item.min_p for item in settings], np.float32),
-        seed=np.array([item.seed % 2**32 for item in settings], np.uint32),
-    )  # pyright: ignore[reportArgumentType]
+    """The settings of requests, one row each."""
+    columns = {
+        "temperature": np.array([item.temperature for item in settings], np.float32),
+        "top_k": np.array([min(item.top_k, np.iinfo(np.int32).max) for item in settings], np.int32),
+        "top_p": np.array([item.top_p for item in settings], np.float32),
+        "min_p": np.array([item.min_p for item in settings], np.float32),
+        "seed": np.array([item.seed % 2**32 for item in settings], np.uint32),
+    }
+    return SamplingRows(**jax.device_put(columns))
 
 
 def choose(

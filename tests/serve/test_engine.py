@@ -166,7 +166,7 @@ def test_a_reused_slot_shows_no_trace_of_its_former_owner(random_engine: Engine)
 def compilations() -> Iterator[list[str]]:
     events: list[str] = []
 
-    def listen(event: str, duration: float, **_: object) -> None:
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
             events.append(event)
 

@@ -24,13 +24,14 @@ samplings = st.tuples(st.floats(0.1, 3), st.integers(0, VOCAB + 5), st.floats(0.
 
 def _reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
     """The order in which transformers' `generate` applies them, and its conditions for leaving one out."""
-    scores = TemperatureLogitsWarper(sampling.temperature)(None, torch.from_numpy(logits)[None])
+    ids = torch.LongTensor([[0]])  # asked for, and ignored
+    scores = TemperatureLogitsWarper(sampling.temperature)(ids, torch.FloatTensor(logits)[None])
     if sampling.top_k:
-        scores = TopKLogitsWarper(sampling.top_k)(None, scores)
+        scores = TopKLogitsWarper(sampling.top_k)(ids, scores)
     if sampling.top_p < 1:
-        scores = TopPLogitsWarper(sampling.top_p)(None, scores)
+        scores = TopPLogitsWarper(sampling.top_p)(ids, scores)
     if sampling.min_p:
-        scores = MinPLogitsWarper(sampling.min_p)(None, scores)
+        scores = MinPLogitsWarper(sampling.min_p)(ids, scores)
     return scores[0].numpy()
 
 
