@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from importlib.metadata import version
 from pathlib import Path
 
 from .catalog import cache_folder
@@ -15,9 +16,9 @@ def keep_compiled_programs() -> None:
     They are machine code, so the folder is named after the library and the processor they were made for.
     """
     import jax
-    import jaxlib
 
-    folder = cache_folder() / "compiled" / f"{jaxlib.__version__}-{jax.default_backend()}-{_processor()}"
+    name = f"{version('jaxlib')}-{jax.default_backend()}-{_processor()}"
+    folder = cache_folder() / "compiled" / name
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     jax.config.update("jax_compilation_cache_dir", str(folder))
