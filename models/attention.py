@@ -15,15 +15,23 @@ from .rope import Rotation, rotate
 
 
 class Attention(nnx.Module):
-    """Causal self-attention, over the tokens of the pass or, with a cache, over all that the cache then holds."""
+    """Causal self-attention, over the tokens of the pass or, with a cache, over all that the cache then holds.
 
-    def __init__(self, config: configs.Attention, embed: int, *, dtype: DTypeLike, rngs: nnx.Rngs | None):
+    The projections of queries, keys and values are three parameters, or where `fused` a single one; see `fuse.py`.
+    """
+
+    def __init__(self, config: configs.Attention, embed: int, *, fused: bool, dtype: DTypeLike, rngs: nnx.Rngs | None):
+        self.heads, self.kv_heads, self.fused = config.heads, config.kv_heads, fused
         outer = {"embed": embed}
         queries = {"heads": config.heads, "head_dim": config.head_dim}
         shared = {"kv_heads": config.kv_heads, "head_dim": config.head_dim}
-        self.q = Projection(outer, queries, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
-        self.k = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
-        self.v = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
+        if fused:
+            every = {"heads": config.heads + 2 * config.kv_heads, "head_dim": config.head_dim}
+            self.qkv = Projection(outer, every, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
+        else:
+            self.q = Projection(outer, queries, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
+            self.k = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
+            self.v = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
         self.o = Projection(queries, outer, bias=config.output_bias, dtype=dtype, rngs=rngs)
 
     def __call__(
@@ -35,12 +43,19 @@ class Attention(nnx.Module):
         segment_ids: Int[Array, "batch seq"],
         cache: LayerCache | None,
     ) -> tuple[Float[Array, "batch seq embed"], LayerCache | None]:
-        queries, keys, values = rotate(self.q(x), rotation), rotate(self.k(x), rotation), self.v(x)
+        queries, keys, values = self._project(x)
+        queries, keys = rotate(queries, rotation), rotate(keys, rotation)
         if cache is None:
             heads_first = LayerCache(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))
         else:
             heads_first = cache = write(cache, keys, values, positions, segment_ids != 0)
         return self.o(attend(queries, heads_first, mask)), cache
+
+    def _project(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        if not self.fused:
+            return self.q(x), self.k(x), self.v(x)
+        queries, keys, values = jnp.split(self.qkv(x), [self.heads, self.heads + self.kv_heads], axis=2)
+        return queries, keys, values
 
 
 def attend(

@@ -39,9 +39,9 @@ class Embedding(nnx.Module):
 class Layer(nnx.Module):
     """x + attn(attn_norm(x)), then x + mlp(mlp_norm(x))."""
 
-    def __init__(self, config: configs.Layer, embed: int, *, dtype: DTypeLike, rngs: nnx.Rngs | None):
+    def __init__(self, config: configs.Layer, embed: int, *, fused: bool, dtype: DTypeLike, rngs: nnx.Rngs | None):
         self.attn_norm = Norm(config.attn_norm, embed, dtype=dtype, rngs=rngs)
-        self.attn = Attention(config.attn, embed, dtype=dtype, rngs=rngs)
+        self.attn = Attention(config.attn, embed, fused=fused, dtype=dtype, rngs=rngs)
         self.mlp_norm = Norm(config.mlp_norm, embed, dtype=dtype, rngs=rngs)
         self.mlp = Mlp(config.mlp, embed, dtype=dtype, rngs=rngs)
 
@@ -60,12 +60,24 @@ class Layer(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """A decoder-only language model. Without `rngs` its parameters are abstract: shapes and types without values."""
+    """A decoder-only language model. Without `rngs` its parameters are abstract: shapes and types without values.
 
-    def __init__(self, config: configs.ModelConfig, *, dtype: DTypeLike = jnp.float32, rngs: nnx.Rngs | None = None):
+    Where `fused`, its parameters are those that `fuse.py` makes, which no file has.
+    """
+
+    def __init__(
+        self,
+        config: configs.ModelConfig,
+        *,
+        fused: bool = False,
+        dtype: DTypeLike = jnp.float32,
+        rngs: nnx.Rngs | None = None,
+    ):
         self.config = config
         self.embed = Embedding(config.vocab, config.embed, dtype=dtype, rngs=rngs)
-        self.layers = nnx.List([Layer(layer, config.embed, dtype=dtype, rngs=rngs) for layer in config.layers])
+        self.layers = nnx.List(
+            [Layer(layer, config.embed, fused=fused, dtype=dtype, rngs=rngs) for layer in config.layers]
+        )
         self.final_norm = Norm(config.final_norm, config.embed, dtype=dtype, rngs=rngs)
         sizes = {"embed": config.embed}, {"vocab": config.vocab}
         self.head = None if config.tied_head else Projection(*sizes, bias=False, dtype=dtype, rngs=rngs)

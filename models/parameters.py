@@ -30,13 +30,13 @@ def split(model: Decoder) -> dict[str, jax.Array]:
     return {path: variable.get_value() for path, variable in _variables(nnx.state(model, nnx.Param)).items()}
 
 
-def merge(config: ModelConfig, parameters: Mapping[str, jax.Array]) -> Decoder:
-    """The model with these parameters; inside a traced function it costs nothing at run time.
+def merge(config: ModelConfig, parameters: Mapping[str, jax.Array], *, fused: bool = False) -> Decoder:
+    """The model with these parameters, `fused` or not; inside a traced function it costs nothing at run time.
 
     Raises:
         ZooError: a parameter is missing, unknown or of another shape.
     """
-    model = Decoder(config)
+    model = Decoder(config, fused=fused)
     variables = _variables(nnx.state(model, nnx.Param))
     report_all(_differences(variables, parameters), "the parameters do not fit the model's configuration:")
     for path, variable in variables.items():

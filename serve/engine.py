@@ -18,6 +18,8 @@ from jaxtyping import Array, Int
 
 from zoo.models.cache import Cache, empty_cache
 from zoo.models.config import ModelConfig
+from zoo.models.decoder import Decoder
+from zoo.models.fuse import fuse
 from zoo.models.parameters import merge
 from zoo.models.rope import frequency_period
 from zoo.models.tokenizer import Tokenizer
@@ -72,12 +74,15 @@ class Engine:
         self.tokenizer = tokenizer
         self.slots = slots
         self._dtype = jnp.dtype(dtype)
+        merge(config, params)  # complains about parameters that do not fit, before anything is compiled
+        fused = _on_one_cpu(params)
         self._params = {
-            path: array if array.dtype == self._dtype else array.astype(self._dtype) for path, array in params.items()
+            path: array if array.dtype == self._dtype else array.astype(self._dtype)
+            for path, array in (fuse(params) if fused else params).items()
         }
-        merge(config, self._params)  # complains about parameters that do not fit, before anything is compiled
-        self._prefill = jax.jit(partial(_prefill, config), donate_argnums=1)
-        self._step = jax.jit(partial(_step, config), donate_argnums=1)
+        model = partial(merge, config, fused=fused)
+        self._prefill = jax.jit(partial(_prefill, model), donate_argnums=1)
+        self._step = jax.jit(partial(_step, model), donate_argnums=1)
         self._insert = jax.jit(_insert, donate_argnums=0)
         self._grow = jax.jit(_grow, static_argnums=1)
         self._empty = jax.jit(partial(empty_cache, config, dtype=self._dtype), static_argnames=("batch", "slots"))
@@ -179,13 +184,18 @@ class Engine:
         return [results[index] for index in range(len(prompts))]
 
 
+def _on_one_cpu(params: Mapping[str, jax.Array]) -> bool:
+    devices = {device for array in params.values() for device in array.sharding.device_set}
+    return len(devices) == 1 and devices.pop().platform == "cpu"
+
+
 def _power_of_two(number: int, smallest: int) -> int:
     """The least power of two that is no less than either."""
     return 1 << (max(number, smallest) - 1).bit_length()
 
 
 def _prefill(
-    config: ModelConfig,
+    model: Callable[[Mapping[str, jax.Array]], Decoder],
     params: Mapping[str, jax.Array],
     cache: Cache,
     tokens: Int[Array, "1 seq"],
@@ -196,7 +206,7 @@ def _prefill(
 ) -> tuple[Cache, Int[Array, " 1"]]:
     """Reads `count` tokens at position `start` of a sequence that will be `length` long; the rest is padding."""
     index = jnp.arange(tokens.shape[1], dtype=jnp.int32)[None]
-    logits, updated = merge(config, params)(
+    logits, updated = model(params)(
         tokens,
         start + index,
         (index < count).astype(jnp.int32),
@@ -208,8 +218,10 @@ def _prefill(
     return updated, choose(logits[:, 0], sampling, (start + count)[None])
 
 
-def _step(config: ModelConfig, params: Mapping[str, jax.Array], slots: Slots) -> tuple[Slots, Int[Array, " batch"]]:
-    logits, cache = merge(config, params)(slots.tokens[:, None], slots.positions[:, None], None, slots.cache)
+def _step(
+    model: Callable[[Mapping[str, jax.Array]], Decoder], params: Mapping[str, jax.Array], slots: Slots
+) -> tuple[Slots, Int[Array, " batch"]]:
+    logits, cache = model(params)(slots.tokens[:, None], slots.positions[:, None], None, slots.cache)
     assert cache is not None, "who gives a cache gets one"
     positions = slots.positions + 1
     tokens = choose(logits[:, 0], slots.sampling, positions)

@@ -11,6 +11,8 @@ from jax import numpy as jnp
 from zoo.models.attention import attend
 from zoo.models.cache import LayerCache, empty_cache, write
 from zoo.models.decoder import Decoder, positions_in_segments
+from zoo.models.fuse import fuse
+from zoo.models.parameters import merge, split
 
 from .test_parameters import model_config
 
@@ -71,3 +73,13 @@ def test_gradients_reach_every_parameter(model: Decoder) -> None:
     gradients = nnx.grad(lambda model: jnp.sum(jnp.sin(model(tokens)[0])))(model)
     for leaf in jax.tree.leaves(gradients):
         assert jnp.any(leaf != 0)
+
+
+def test_a_fused_model_is_the_same_function() -> None:
+    config = model_config(bias=True)
+    parameters = split(Decoder(config, rngs=nnx.Rngs(0)))
+    parameters = {path: array + 0.1 if "bias" in path else array for path, array in parameters.items()}
+    tokens = jnp.arange(20, dtype=jnp.int32).reshape(2, 10)
+    expected, _ = merge(config, parameters)(tokens)
+    found, _ = merge(config, fuse(parameters), fused=True)(tokens)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
