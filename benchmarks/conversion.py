@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -65,11 +66,10 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
         shards[-1][name] = shape
     folder.mkdir(parents=True)
     weight_map = {}
-    random = np.random.default_rng(0)
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
         weight_map |= dict.fromkeys(shard, file)
-        write_shard(folder / file, shard, random)
+        write_shard(folder / file, shard)
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -86,7 +86,9 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
 
-def write_shard(path: Path, shapes: dict[str, tuple[int, ...]], random: np.random.Generator) -> None:
+def write_shard(path: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    """A safetensors file of random bits, tensor by tensor."""
+    random = np.random.default_rng(0)
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     position = 0
     for name, shape in shapes.items():
@@ -125,7 +127,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as work:
         source, copy, store, back = (Path(work) / name for name in ("source", "copy", "store", "back"))
-        make_checkpoint(source, options.gigabytes)
+        # In a process of its own: the kernel counts a parent's peak for the children it forks.
+        maker = multiprocessing.get_context("spawn").Process(target=make_checkpoint, args=(source, options.gigabytes))
+        maker.start()
+        maker.join()
         zoo = [sys.executable, "-m", "zoo.cli", "convert"]
         commands = {
             "cp": ["cp", "-r", str(source), str(copy)],
