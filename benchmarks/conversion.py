@@ -77,6 +77,7 @@ def make_checkpoint(folder: Path, gigabytes: float) -> None:
         "vocab_size": VOCAB,
         "max_position_embeddings": 2048,
         "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         **WIDTH,

@@ -44,6 +44,7 @@ def make_checkpoint(folder: Path) -> int:
         "hidden_size": hidden // SHRINK,
         "intermediate_size": WIDTH["intermediate_size"] // SHRINK,
         "num_attention_heads": 1,
+        "rope_theta": 10000.0,
     }
     (folder / "config.json").write_text(json.dumps(config))
     return len(small)
