@@ -69,7 +69,8 @@ def attend(
     """
     batch, seq, heads, head_dim = queries.shape
     grouped = queries.reshape(batch, seq, stored.keys.shape[1], -1, head_dim)
-    scores, weighted = (_scores_of_one, _weighted_for_one) if seq == 1 else (_scores, _weighted)
+    scores = _scores_of_one if batch == seq == 1 else _scores
+    weighted = _weighted_for_one if seq == 1 else _weighted
     scaled = scores(grouped, stored.keys) * head_dim**-0.5
     weights = jax.nn.softmax(jnp.where(mask[:, None, None], scaled, jnp.finfo(jnp.float32).min), axis=-1)
     return weighted(weights.astype(stored.values.dtype), stored.values).reshape(batch, seq, heads, head_dim)
@@ -87,8 +88,9 @@ def _weighted(
     return jnp.einsum("bkgst,bkth->bskgh", weights, values)
 
 
-# Decoding has one query a sequence. XLA on CPU would run its many small products one after another and copy the whole
-# cache before them; a product and a sum it fuses into one loop, several times faster.
+# Decoding has one query a sequence. XLA on CPU runs its many small products with values one after another; a product
+# and a sum it fuses into one loop, several times faster. With keys it is about as fast either way, but for one sequence
+# it would copy the whole cache before the product.
 
 
 def _scores_of_one(

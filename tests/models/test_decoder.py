@@ -66,6 +66,9 @@ def test_one_query_by_the_fused_loop_equals_one_of_many(kv_heads: int) -> None:
     for index in range(5):
         one = attend(queries[:, index : index + 1], stored, mask[:, index : index + 1])
         np.testing.assert_allclose(one, many[:, index : index + 1], atol=1e-5)
+        first = LayerCache(stored.keys[:1], stored.values[:1])
+        alone = attend(queries[:1, index : index + 1], first, mask[:1, index : index + 1])
+        np.testing.assert_allclose(alone, many[:1, index : index + 1], atol=1e-5)
 
 
 def test_gradients_reach_every_parameter(model: Decoder) -> None:
