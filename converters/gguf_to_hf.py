@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from .gguf_config import generation_config
 from .gguf_source import GgufSource, open_gguf
 from .gguf_tokenizer import write_tokenizer
 from .hf_to_orbax import BUDGET_BYTES
-from .hf_writer import shard_layouts, write_files, write_index
+from .hf_writer import Producer, shard_layouts, write_files, write_index
 from .pipeline import in_order
 from .report import Progress, Report, Silent, Stopwatch
 from .source import TensorHeader
@@ -56,7 +56,7 @@ def gguf_to_hf(
     with stage(destination, job, overwrite=overwrite, needed_bytes=total) as staging:
         resumed = staging.resumed
         progress.start(total, "dequantising")
-        write_files(staging, layouts, lambda names: _tensors(gguf, headers, names), sizes, progress.advance)
+        write_files(staging, layouts, _producer(gguf, headers), sizes, progress.advance)
         progress.finish()
         write_index(staging.path, index)
         _write_json(staging.path / "config.json", {**gguf.config, "torch_dtype": dtype})
@@ -68,12 +68,16 @@ def gguf_to_hf(
     return Report(str(source), str(destination), facts, notes, watch.seconds)
 
 
-def _tensors(gguf: GgufSource, headers: dict[str, TensorHeader], names: Sequence[str]) -> Iterator[np.ndarray]:
-    def work(name: str) -> np.ndarray:
-        return cast(gguf.read(name), headers[name].dtype, name)
+def _producer(gguf: GgufSource, headers: dict[str, TensorHeader]) -> Producer:
+    def produce(names: Sequence[str], put: Callable[[str, np.ndarray], None]) -> Iterator[str]:
+        def work(name: str) -> str:
+            put(name, cast(gguf.read(name), headers[name].dtype, name))
+            return name
 
-    # Dequantised, a tensor is float32 whatever it becomes.
-    return in_order(names, work, lambda name: 2 * gguf.headers[name].nbytes, BUDGET_BYTES)
+        # Dequantised, a tensor is float32 whatever it becomes.
+        return in_order(names, work, lambda name: 2 * gguf.headers[name].nbytes, BUDGET_BYTES)
+
+    return produce
 
 
 def _write_json(path: Path, value: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,10 @@ from .source import DTYPES, TensorHeader, TensorSource
 from .staging import stage
 from .store_writer import StoreWriter, copy_side_files
 
-# Source bytes that one call into Orbax saves: a call costs some 50 ms however little it moves.
-SAVE_BYTES = 64 << 20
-# Source bytes held at a time, over all threads, unless one tensor is larger: a group being saved, another prepared.
-BUDGET_BYTES = 2 * SAVE_BYTES
+# Source bytes between two lines of the journal, which is what a killed run loses at most.
+RECORD_BYTES = 64 << 20
+# Source bytes held at a time, over all threads, unless one tensor is larger.
+BUDGET_BYTES = 128 << 20
 # What this process takes before it reads a weight, for the plan's estimate.
 BASE_BYTES = 250 << 20
 
@@ -125,14 +125,22 @@ def hf_to_orbax(
     job = _job(directory, dtype)
     with stage(destination, job, overwrite=overwrite, needed_bytes=nbytes + side_bytes) as staging:
         resumed = staging.resumed
-        writer = StoreWriter(staging, job)
+        writer = StoreWriter(staging, _dtypes(plan, directory, dtype))
         _save_parameters(writer, plan, directory, dtype, progress or Silent())
-        writer.finalize()
         side_files = copy_side_files(source, staging.path / SIDE_FILES, directory.side_files)
         _manifest(directory, plan, writer.tensors, side_files).write(staging.path)
         staging.publish(overwrite)
     facts = {"family": plan.family.model_type, "tensors": len(directory.headers), "bytes": nbytes, "dtype": dtype}
     return Report(str(source), str(destination), facts, _notes(directory, plan, resumed), watch.seconds)
+
+
+def _dtypes(plan: Plan, source: TensorSource, dtype: str) -> dict[str, np.dtype]:
+    """The element type of each parameter, which is that of the tensor it comes from once that is cast."""
+    return {
+        native: DTYPES[stored_dtype(source.headers[binding.sources[0]].dtype, dtype)]
+        for binding in plan.bindings
+        for native in binding.natives
+    }
 
 
 def _plan(directory: HfDirectory, *, compare_tied: bool) -> Plan:
@@ -157,58 +165,37 @@ def _job(directory: HfDirectory, dtype: str) -> dict[str, Any]:
 
 
 def _save_parameters(writer: StoreWriter, plan: Plan, source: TensorSource, dtype: str, progress: Progress) -> None:
-    def cost(group: list[Binding]) -> int:
-        return sum(source.headers[name].nbytes for binding in group for name in binding.sources)
+    def cost(binding: Binding) -> int:
+        return sum(source.headers[name].nbytes for name in binding.sources)
 
-    def work(group: list[Binding]) -> tuple[dict[str, np.ndarray], dict[str, TensorRecord], int]:
-        parameters: dict[str, np.ndarray] = {}
+    def work(binding: Binding) -> tuple[dict[str, TensorRecord], int]:
+        tensors: list[np.ndarray] = []
         records: dict[str, TensorRecord] = {}
-        for binding in group:
-            tensors: list[np.ndarray] = []
-            for name in binding.sources:
-                source_dtype = source.headers[name].dtype
-                to = stored_dtype(source_dtype, dtype)
-                tensors.append(cast(source.read(name), to, name))
-                records[name] = TensorRecord(
-                    dtype=to,
-                    source_dtype=source_dtype,
-                    shape=binding.source_shape,
-                    digest=array_digest(tensors[-1]),
-                )
-            parameters.update(zip(binding.natives, binding.import_(tensors), strict=True))
-        return parameters, records, cost(group)
+        for name in binding.sources:
+            source_dtype = source.headers[name].dtype
+            to = stored_dtype(source_dtype, dtype)
+            tensors.append(cast(source.read(name), to, name))
+            digest = array_digest(tensors[-1])
+            records[name] = TensorRecord(dtype=to, source_dtype=source_dtype, shape=binding.source_shape, digest=digest)
+        for path, parameter in zip(binding.natives, binding.import_(tensors), strict=True):
+            writer.write(path, parameter)
+        return records, cost(binding)
 
-    todo = [binding for binding in plan.bindings if not all(name in writer.tensors for name in binding.sources)]
-    groups = list(_groups(todo, source))
     done = sum(source.headers[name].nbytes for name in writer.tensors)
-    progress.start(done + sum(map(cost, groups)), "converting")
+    todo = [binding for binding in plan.bindings if not all(name in writer.tensors for name in binding.sources)]
+    progress.start(done + sum(map(cost, todo)), "converting")
     progress.advance(done)
-    for parameters, records, nbytes in in_order(groups, work, cost, BUDGET_BYTES):
-        writer.save(parameters, records)
+    written: dict[str, TensorRecord] = {}
+    since = 0
+    for records, nbytes in in_order(todo, work, cost, BUDGET_BYTES):
+        written |= records
+        since += nbytes
+        if since >= RECORD_BYTES:
+            writer.record(written)
+            written, since = {}, 0
         progress.advance(nbytes)
-        del parameters
+    writer.record(written)
     progress.finish()
-
-
-def _groups(bindings: list[Binding], source: TensorSource) -> Iterator[list[Binding]]:
-    """Bindings in order, in groups of about SAVE_BYTES of source.
-
-    Where tensors are larger the groups are too, up to half of the largest: merging the groups at the end takes Orbax
-    time in proportion to their number.
-    """
-    largest = max((header.nbytes for header in source.headers.values()), default=0)
-    limit = max(SAVE_BYTES, largest // 2)
-    group: list[Binding] = []
-    size = 0
-    for binding in bindings:
-        nbytes = sum(source.headers[name].nbytes for name in binding.sources)
-        if group and size + nbytes > limit:
-            yield group
-            group, size = [], 0
-        group.append(binding)
-        size += nbytes
-    if group:
-        yield group
 
 
 def _manifest(
@@ -217,9 +204,13 @@ def _manifest(
     from importlib.metadata import version
 
     parameters = {
-        native: ParameterRecord(dtype=DTYPES[tensors[binding.sources[0]].dtype].name, shape=shape)
+        native: ParameterRecord(
+            dtype=DTYPES[tensors[binding.sources[0]].dtype].name,
+            shape=shape,
+            axes=axes,
+        )
         for binding in plan.bindings
-        for native, shape in zip(binding.natives, binding.native_shapes, strict=True)
+        for native, shape, axes in zip(binding.natives, binding.native_shapes, binding.native_axes, strict=True)
     }
     return Manifest(
         format_version=FORMAT_VERSION,

@@ -7,12 +7,9 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from io import RawIOBase
 from pathlib import Path
 
 import numpy as np
-
-from zoo.models.errors import ZooError
 
 from .hf_dir import INDEX, SINGLE
 from .source import TensorHeader
@@ -87,54 +84,66 @@ def write_index(folder: Path, index: Mapping[str, object] | None) -> None:
         (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
+# Given names and a place for tensors, puts each tensor in it, in any thread, and then yields its name, in order.
+Producer = Callable[[Sequence[str], Callable[[str, np.ndarray], None]], Iterable[str]]
+
+
 def write_files(
     staging: Staging,
     layouts: Sequence[FileLayout],
-    tensors: Callable[[Sequence[str]], Iterable[np.ndarray]],
+    produce: Producer,
     nbytes: Mapping[str, int],
     advance: Callable[[int], None],
 ) -> None:
-    """Writes the files, taking the bytes of tensors from `tensors`, which is given the names still to be written.
+    """Writes the files with the tensors that `produce` makes when it is given the names still to be written.
 
     Args:
         nbytes: the size of each tensor.
         advance: told of bytes written, those of an earlier run included.
     """
-    reached = {entry["file"]: entry["tensors"] for entry in staging.entries if "file" in entry}
+    reached = {entry["file"]: entry["tensors"] for entry in staging.entries}
+    places: dict[str, tuple[Path, int]] = {}
     todo: list[str] = []
     for layout in layouts:
-        todo += layout.tensors[reached.get(layout.name, 0) :]
-    arrays = iter(tensors(todo))
+        path, done = staging.path / layout.name, reached.get(layout.name, 0)
+        position = len(layout.prefix)
+        for name in layout.tensors:
+            places[name] = path, position
+            position += nbytes[name]
+        if not done:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(layout.prefix)
+        todo += layout.tensors[done:]
+        advance(sum(nbytes[name] for name in layout.tensors[:done]))
+    finished = iter(produce(todo, lambda name, array: _put(*places[name], array)))
     for layout in layouts:
-        done = reached.get(layout.name, 0)
-        start = len(layout.prefix) + sum(nbytes[name] for name in layout.tensors[:done])
-        advance(start - len(layout.prefix))
-        if layout.name in reached and done == len(layout.tensors):
-            continue
-        path = staging.path / layout.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "r+b" if done else "wb", buffering=0) as file:
-            if done and os.fstat(file.fileno()).st_size < start:
-                raise ZooError(f"{path}: shorter than the journal says; remove {staging.folder} and convert again")
-            if not done:
-                write_all(file, layout.prefix)
-            file.truncate(start)
-            file.seek(start)
-            since = 0
-            for number, name in enumerate(layout.tensors[done:], done + 1):
-                array = next(arrays)
-                write_all(file, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-                del array
-                since += nbytes[name]
-                advance(nbytes[name])
-                if since >= CHECKPOINT_BYTES or number == len(layout.tensors):
-                    os.fdatasync(file.fileno())
-                    staging.record({"file": layout.name, "tensors": number})
-                    since = 0
+        since = 0
+        for number, name in enumerate(layout.tensors[reached.get(layout.name, 0) :], reached.get(layout.name, 0) + 1):
+            if next(finished) != name:
+                raise RuntimeError(f"tensor {name} was not made in its turn")
+            since += nbytes[name]
+            advance(nbytes[name])
+            if since >= CHECKPOINT_BYTES or number == len(layout.tensors):
+                _sync(staging.path / layout.name)
+                staging.record({"file": layout.name, "tensors": number})
+                since = 0
 
 
-def write_all(file: RawIOBase, data: bytes | memoryview) -> None:
-    """Writes every byte, however few at a time the system takes."""
-    view = memoryview(data)
-    while len(view):
-        view = view[file.write(view) or 0 :]
+def _put(path: Path, position: int, array: np.ndarray) -> None:
+    """Writes an array's bytes at a position of a file."""
+    view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        while len(view):
+            count = os.pwrite(descriptor, view, position)
+            view, position = view[count:], position + count
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -126,6 +126,11 @@ class Pattern:
     def inverse(self) -> Pattern:
         return Pattern(self.right, self.left)
 
+    @property
+    def right_axes(self) -> tuple[str, ...]:
+        """The right side's axes by name; a group is one axis, named by its parentheses."""
+        return tuple(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in self.right)
+
     def sizes(self, right_shape: Sequence[int], given: Mapping[str, int] | None = None) -> dict[str, int]:
         """The size of every axis, from the shape of the right side and the sizes already known.
 
@@ -134,7 +139,7 @@ class Pattern:
         """
         sizes = dict(given or {})
         if len(right_shape) != len(self.right):
-            raise ValueError(f"expected {len(self.right)} axes ({self.describe_right()}), found {len(right_shape)}")
+            raise ValueError(f"expected {len(self.right)} axes ({' '.join(self.right_axes)}), found {len(right_shape)}")
         for group, size in zip(self.right, right_shape, strict=True):
             known = math.prod(sizes[axis] for axis in group if axis in sizes)
             unknown = [axis for axis in group if axis not in sizes]
@@ -150,9 +155,6 @@ class Pattern:
 
     def left_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(math.prod(sizes[axis] for axis in group) for group in self.left)
-
-    def describe_right(self) -> str:
-        return " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in self.right)
 
     def apply(self, array: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
         """`array`, laid out as the left side says, rearranged into the right side; a view where the bytes allow."""
@@ -228,6 +230,11 @@ class Binding:
     native_shapes: tuple[tuple[int, ...], ...]
     sizes: tuple[Mapping[str, int], ...]
 
+    @property
+    def native_axes(self) -> tuple[tuple[str, ...], ...]:
+        """The logical axes of each native parameter."""
+        return tuple(Pattern.parse(text).right_axes for text in self.row.patterns)
+
     def import_(self, tensors: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Source tensors, in the order of `sources`, to native parameters, in the order of `natives`."""
         whole = tensors[0] if self.row.stacked_index is None else np.stack(tensors)
@@ -289,9 +296,10 @@ def _bind_row(row: Row, values: dict[str, int], parameters: Mapping[str, Abstrac
         if native not in parameters:
             raise ValueError(f"the model has no parameter {native}")
         parameter, pattern = parameters[native], Pattern.parse(text)
-        axes = tuple(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in pattern.right)
-        if axes != parameter.axes:
-            raise ValueError(f"axes {list(axes)} are not those the parameter {native} declares, {list(parameter.axes)}")
+        if pattern.right_axes != parameter.axes:
+            raise ValueError(
+                f"axes {list(pattern.right_axes)} are not those the parameter {native} declares, {list(parameter.axes)}"
+            )
         sizes.append(pattern.sizes(parameter.shape))
         shapes.append(parameter.shape)
         left_shapes.append(pattern.left_shape(sizes[-1]))

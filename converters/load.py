@@ -9,8 +9,9 @@ import numpy as np
 
 from .hf_to_orbax import BUDGET_BYTES
 from .layout import Binding
+from .passengers import PASSENGER
 from .pipeline import in_order
-from .plan import PASSENGER, Plan
+from .plan import Plan
 from .source import TensorSource
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo.models.checkpoint import GROUP_BYTES, SIDE_FILES, Store, open_store
+from zoo.models.abstract import AbstractParameter
+from zoo.models.checkpoint import SIDE_FILES, Store, open_store
 from zoo.models.errors import CheckFailed, ZooError, report_all
-from zoo.models.parameters import abstract_parameters
 
 from .cast import KEEP, cast, check_dtype, stored_dtype
 from .digest import array_digest
@@ -20,15 +20,15 @@ from .family import families
 from .hf_dir import INDEX
 from .hf_writer import FileLayout, layout_of, shard_layouts, write_files, write_index
 from .layout import Binding, bind
+from .passengers import PASSENGER, passenger_binding
 from .pipeline import in_order
-from .plan import PASSENGER, passenger_binding
 from .report import Progress, Report, Silent, Stopwatch
 from .source import DTYPE_CHOICES, TensorHeader
 from .staging import stage
 from .store_writer import copy_side_files
 
 # Bytes of tensors held at a time, over all threads, unless one is larger.
-BUDGET_BYTES = 3 * GROUP_BYTES
+BUDGET_BYTES = 128 << 20
 
 
 def store_bindings(store: Store) -> list[Binding]:
@@ -41,7 +41,13 @@ def store_bindings(store: Store) -> list[Binding]:
     family = next((family for family in families() if family.model_type == manifest.family), None)
     if family is None:
         raise ZooError(f"{store.path}: of family {manifest.family!r}, which this zoo does not know")
-    bindings, problems = bind(family.rows, abstract_parameters(manifest.model))
+    # What the store says of its parameters is all that the table needs: the model itself need not be built.
+    parameters = {
+        path: AbstractParameter(record.shape, record.axes)
+        for path, record in manifest.parameters.items()
+        if not path.startswith(PASSENGER)
+    }
+    bindings, problems = bind(family.rows, parameters)
     bindings += [
         passenger_binding(name, record.shape)
         for name, record in manifest.tensors.items()
@@ -56,7 +62,7 @@ def store_bindings(store: Store) -> list[Binding]:
 
 @dataclass(frozen=True)
 class StoreTensors:
-    """The tensors of a store in the Hugging Face layout, one `GROUP_BYTES` group of parameters at a time."""
+    """The tensors of a store in the Hugging Face layout, a binding at a time."""
 
     store: Store
     bindings: Mapping[str, Binding]
@@ -65,10 +71,15 @@ class StoreTensors:
     def of(cls, store: Store) -> StoreTensors:
         return cls(store, {name: binding for binding in store_bindings(store) for name in binding.sources})
 
-    def iterate(self, names: Sequence[str], dtype: str, *, check: bool = True) -> Iterator[tuple[str, np.ndarray, str]]:
-        """Yields (name, tensor, digest as stored), in order; a redundant tensor is that which it equals.
+    def each(
+        self, names: Sequence[str], dtype: str, use: Callable[[str, np.ndarray], None], *, check: bool = True
+    ) -> Iterator[tuple[str, str]]:
+        """Calls `use` with each name and tensor, in several threads, then yields (name, digest as stored), in order.
+
+        A redundant tensor is that which it equals.
 
         Args:
+            dtype: `keep`, or the type that floating tensors are cast to.
             check: compare each with its record.
 
         Raises:
@@ -77,14 +88,13 @@ class StoreTensors:
         records = self.store.manifest.tensors
         redundant = self.store.manifest.redundant
 
-        def work(group: list[str]) -> list[tuple[str, np.ndarray, str]]:
+        def work(group: list[str]) -> list[tuple[str, str]]:
             bindings = {binding.sources[0]: binding for binding in map(self._binding, group)}
-            parameters = self.store.read([native for b in bindings.values() for native in b.natives])
             tensors: dict[str, np.ndarray] = {}
             for binding in bindings.values():
-                exported = binding.export([parameters.pop(native) for native in binding.natives])
+                exported = binding.export([self.store.read(native) for native in binding.natives])
                 tensors.update(zip(binding.sources, exported, strict=True))
-            result: list[tuple[str, np.ndarray, str]] = []
+            result: list[tuple[str, str]] = []
             for name in group:
                 kept = redundant.get(name, name)
                 digest = array_digest(tensors[kept])
@@ -93,27 +103,21 @@ class StoreTensors:
                         f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: as "
                         f"{name} its digest is {digest}, expected {records[kept].digest}; convert the source again"
                     )
-                result.append((name, cast(tensors[kept], stored_dtype(records[kept].dtype, dtype), name), digest))
+                use(name, cast(tensors[kept], stored_dtype(records[kept].dtype, dtype), name))
+                result.append((name, digest))
             return result
 
         for group in in_order(list(self._groups(names)), work, self._cost, BUDGET_BYTES):
             yield from group
 
     def _groups(self, names: Sequence[str]) -> Iterator[list[str]]:
-        """Names in order, about GROUP_BYTES together; a stack's members share one read where they follow each other."""
+        """Names in order; a stack's members share one read where they follow each other."""
         group: list[str] = []
-        seen: set[str] = set()
-        size = 0
         for name in names:
-            first = self._binding(name).sources[0]
-            nbytes = 0 if first in seen else self._cost([name])
-            if group and size + nbytes > GROUP_BYTES:
+            if group and self._binding(name) is not self._binding(group[0]):
                 yield group
-                group, seen, size = [], set(), 0
-                nbytes = self._cost([name])
+                group = []
             group.append(name)
-            seen.add(first)
-            size += nbytes
         if group:
             yield group
 
@@ -174,7 +178,7 @@ def orbax_to_hf(
         write_files(
             staging,
             layouts,
-            lambda names: (array for _, array, _ in tensors.iterate(names, dtype)),
+            lambda names, put: (name for name, _ in tensors.each(names, dtype, put)),
             sizes,
             progress.advance,
         )

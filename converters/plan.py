@@ -16,11 +16,9 @@ from zoo.models.parameters import abstract_parameters
 
 from .digest import array_digest
 from .family import Family
-from .layout import Binding, Row, bind, match
+from .layout import Binding, bind, match
+from .passengers import PASSENGER, passenger_binding
 from .source import DTYPES, FLOATS, TensorSource
-
-# Passengers are stored beside the parameters under this prefix and their own name.
-PASSENGER = "passengers."
 
 
 @dataclass(frozen=True)
@@ -115,12 +113,3 @@ def _tied_head(
 
 def _is_passenger(family: Family, name: str) -> bool:
     return any(match(template, name) is not None for template in family.passengers)
-
-
-def passenger_binding(name: str, shape: tuple[int, ...]) -> Binding:
-    """A tensor that is carried along as it is."""
-    axes = tuple(f"axis{number}" for number in range(len(shape)))
-    text = " ".join(axes)
-    row = Row(name, PASSENGER + name, f"{text} -> {text}")
-    sizes = dict(zip(axes, shape, strict=True))
-    return Binding(row, (name,), (PASSENGER + name,), shape, (shape,), (sizes,))

@@ -1,26 +1,22 @@
-"""Writes a store group by group, so that a run that was killed continues where it stopped.
+"""Writes a store parameter by parameter, so that a run that was killed continues where it stopped.
 
-Each group of parameters is one partial save of Orbax, which appears whole or not at all; the journal gets a line after
-it. A group that was saved and not journaled is thrown away on resuming, for Orbax does not save a parameter twice.
+Orbax lays the checkpoint out, with one element in the place of each array; then each array is put over its element. A
+parameter may be written again, so a run that is continued need not know how far the one before it came with the last.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from zoo.models.checkpoint import CHUNK_BYTES, PARAMS, TensorRecord
+from zoo.models.checkpoint import PARAMS, TensorRecord, array_folder
+from zoo.models.zarr_array import write_array
 
+from .digest import copy_with_digest
 from .staging import Staging
-
-# Orbax's names for the folders of a partial save.
-PARTIAL = PARAMS + ".partial_save"
-PENDING = "*.pending_*"
 
 
 class StoreWriter:
@@ -29,71 +25,50 @@ class StoreWriter:
     `tensors` are the records of the source tensors whose parameters are saved, those of an earlier run included.
     """
 
-    def __init__(self, staging: Staging, job: Mapping[str, Any]) -> None:
+    def __init__(self, staging: Staging, dtypes: Mapping[str, np.dtype]) -> None:
+        """Lays out a checkpoint with parameters of these native paths and types, unless an earlier run did."""
         self._staging = staging
-        self._path = staging.path / PARAMS
-        if any("finalizing" in entry for entry in staging.entries) and not self._path.exists():
-            # Killed while Orbax merged the groups, which it cannot continue.
-            staging.start_over(job)
-        saved = [entry["saved"] for entry in staging.entries if "saved" in entry]
-        if not self._path.exists() and not self._drop_unrecorded(len(saved)):
-            staging.start_over(job)
-            saved = []
+        if not (staging.path / PARAMS).exists():
+            _lay_out(staging.path / PARAMS, dtypes)
         self.tensors: dict[str, TensorRecord] = {
-            name: TensorRecord.model_validate(record, strict=False) for group in saved for name, record in group.items()
+            name: TensorRecord.model_validate(record, strict=False)
+            for entry in staging.entries
+            for name, record in entry["saved"].items()
         }
 
-    def _drop_unrecorded(self, count: int) -> bool:
-        """Removes groups the journal does not know; False if one that it knows is gone."""
-        partial = self._staging.path / PARTIAL
-        # Their names carry the time of their making.
-        pending = sorted(partial.glob(PENDING), key=lambda folder: folder.name)
-        for folder in pending[count:]:
-            shutil.rmtree(folder)
-        shutil.rmtree(self._staging.path / (PARTIAL + ".orbax-checkpoint-tmp"), ignore_errors=True)
-        return len(pending) >= count
+    def write(self, path: str, parameter: np.ndarray) -> None:
+        """Writes a parameter; several threads may write different ones. It is on disk when this returns."""
+        write_array(array_folder(self._staging.path, path), parameter)
 
-    def save(self, parameters: Mapping[str, np.ndarray], tensors: Mapping[str, TensorRecord]) -> None:
-        """Saves a group of parameters, and records the source tensors they came from."""
-        from orbax.checkpoint import v1 as ocp
-
-        with _saving_context():
-            ocp.partial.save(str(self._path.absolute()), dict(parameters))
+    def record(self, tensors: Mapping[str, TensorRecord]) -> None:
+        """Notes that all parameters of these source tensors are written."""
         self._staging.record({"saved": {name: record.model_dump(mode="json") for name, record in tensors.items()}})
         self.tensors.update(tensors)
 
-    def finalize(self) -> None:
-        """Makes the saved groups one Orbax checkpoint."""
-        from orbax.checkpoint import v1 as ocp
 
-        if self._path.exists():
-            return
-        self._staging.record({"finalizing": True})
-        with _saving_context():
-            ocp.partial.finalize(str(self._path.absolute()))
-
-
-@contextmanager
-def _saving_context() -> Generator[None]:
+def _lay_out(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
     from orbax.checkpoint import v1 as ocp
 
     context = ocp.Context()
     saving = context.array.saving
-    # Weights hardly compress, and compressing them costs more time than writing them.
-    saving.use_compression = False
-    saving.storage_options.chunk_byte_size = CHUNK_BYTES
-    # A group is already bounded; one data file for each spares a copy.
-    saving.ocdbt_target_data_file_size = 0
-    # The store's parameters have no device layout: they are placed when they are loaded.
+    # One folder an array, in zarr's older version: its chunks are bare bytes, and weights hardly compress.
+    saving.use_ocdbt = saving.use_zarr3 = saving.use_compression = False
+    # What Orbax would note of the arrays it saved here does not describe those that take their place.
+    saving.array_metadata_store = None
     saving.enable_write_sharding_file = False
-    with context:
-        yield
+    # Orbax says on its way that there is nothing to merge.
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with context:
+            ocp.save(str(path.absolute()), {name: np.zeros(1, dtype) for name, dtype in dtypes.items()})
+    finally:
+        logger.setLevel(level)
 
 
 def copy_side_files(source: Path, destination: Path, names: Sequence[str]) -> dict[str, str]:
     """Copies files byte for byte, keeping their folders; returns the sha256 of each."""
-    from .digest import copy_with_digest
-
     digests: dict[str, str] = {}
     for name in names:
         target = destination / name

@@ -11,6 +11,7 @@ A folder without `zoo.json` is not a store. Loading puts each parameter straight
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +22,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .config import ModelConfig
 from .errors import ZooError
+from .zarr_array import numpy_dtype, read_array
 
 FORMAT_VERSION = 1
 MANIFEST = "zoo.json"
 PARAMS = "params"
+# Orbax's folder for the one tree of a checkpoint.
+TREE = "state"
 SIDE_FILES = "hf"
 # An unfinished store or export lies beside its destination under this suffix until it is complete.
 UNFINISHED = ".unfinished"
 # Bytes of parameters that one call into Orbax fetches: a call costs some 10 ms however little it moves.
 GROUP_BYTES = 32 << 20
-# Orbax reads and writes an array in chunks of at most this size, so that a host can fetch its part of a large one.
-CHUNK_BYTES = 64 << 20
 
 
 class _Record(BaseModel):
@@ -56,8 +58,11 @@ class FileRecord(_Record):
 
 
 class ParameterRecord(_Record):
+    """A parameter: numpy's name of its element type, its dimensions, and the logical axes they are called by."""
+
     dtype: str
     shape: tuple[int, ...]
+    axes: tuple[str, ...]
 
 
 class Provenance(_Record):
@@ -101,14 +106,17 @@ class Store:
         """The folder with the source's config.json, tokenizer and so on."""
         return self.path / SIDE_FILES
 
-    def read(self, paths: Iterable[str]) -> dict[str, np.ndarray]:
-        """These parameters, as stored, in host memory.
+    def read(self, path: str) -> np.ndarray:
+        """A parameter as stored, in host memory.
 
         Raises:
-            ZooError: the arrays are missing or damaged.
+            ZooError: the array is missing or damaged.
         """
-        abstract = {path: self._abstract(path) for path in paths}
-        return self._load(abstract)
+        record = self.manifest.parameters[path]
+        try:
+            return read_array(array_folder(self.path, path), record.shape, numpy_dtype(record.dtype))
+        except ZooError as error:
+            raise ZooError(f"{error}; convert the source again") from None
 
     def load(
         self, paths: Iterable[str], shardings: Mapping[str, Any] | None = None, dtype: Any = None
@@ -123,21 +131,22 @@ class Store:
         import jax
 
         def abstract(path: str) -> jax.ShapeDtypeStruct:
-            stored = self._abstract(path)
+            stored = self.manifest.parameters[path]
             sharding = shardings[path] if shardings else jax.sharding.SingleDeviceSharding(jax.devices()[0])
-            return jax.ShapeDtypeStruct(stored.shape, dtype or stored.dtype, sharding=sharding)
+            return jax.ShapeDtypeStruct(stored.shape, dtype or numpy_dtype(stored.dtype), sharding=sharding)
 
         result: dict[str, Any] = {}
-        for group in self.groups(paths):
+        for group in self._groups(paths):
             result.update(self._load({path: abstract(path) for path in group}))
         return result
 
-    def groups(self, paths: Iterable[str]) -> Iterable[list[str]]:
+    def _groups(self, paths: Iterable[str]) -> Iterable[list[str]]:
         """`paths` in order, in groups of about GROUP_BYTES."""
         group: list[str] = []
         size = 0
         for path in paths:
-            nbytes = self._abstract(path).nbytes
+            record = self.manifest.parameters[path]
+            nbytes = math.prod(record.shape) * numpy_dtype(record.dtype).itemsize
             if group and size + nbytes > GROUP_BYTES:
                 yield group
                 group, size = [], 0
@@ -145,11 +154,6 @@ class Store:
             size += nbytes
         if group:
             yield group
-
-    def _abstract(self, path: str) -> np.ndarray:
-        record = self.manifest.parameters[path]
-        # Never touched, so its pages are never allocated: Orbax takes shape and dtype from it.
-        return np.empty(record.shape, _numpy_dtype(record.dtype))
 
     def _load(self, abstract: dict[str, Any]) -> dict[str, Any]:
         from orbax.checkpoint import v1 as ocp
@@ -166,11 +170,9 @@ class Store:
             ) from error
 
 
-def _numpy_dtype(name: str) -> np.dtype:
-    import ml_dtypes
-
-    # numpy does not know the names of the narrow types, which ml_dtypes has as attributes.
-    return np.dtype(getattr(ml_dtypes, name, name))
+def array_folder(store: Path, path: str) -> Path:
+    """Where Orbax keeps a parameter of a store."""
+    return store / PARAMS / TREE / path
 
 
 def is_store(path: Path) -> bool:

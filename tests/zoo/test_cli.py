@@ -180,10 +180,10 @@ def test_interrupted_is_130_and_the_next_run_continues(tmp_path: Path, run: Run,
     source = write_checkpoint(tmp_path / "source", num_hidden_layers=24)
     slow = (
         "import zoo.converters.hf_to_orbax as m, zoo.converters.store_writer as w, time\n"
-        "m.SAVE_BYTES = 4096\n"
-        "save = w.StoreWriter.save\n"
+        "m.RECORD_BYTES = 4096\n"
+        "save = w.StoreWriter.record\n"
         "def slowly(self, *a):\n    save(self, *a); print('saved', flush=True); time.sleep(0.2)\n"
-        "w.StoreWriter.save = slowly\n"
+        "w.StoreWriter.record = slowly\n"
         "from zoo.cli import main\n"
         f"main(['convert', 'hf-to-orbax', {str(source)!r}, {str(tmp_path / 'store')!r}])\n"
     )

@@ -1,0 +1,128 @@
+"""One array of a store on disk: a zarr (version 2) folder whose chunks are uncompressed and divide the first axis.
+
+Orbax writes and reads such folders through tensorstore. A conversion writes and reads them itself, for a chunk is
+nothing but a slice of the array's bytes: that saves three copies of every weight.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+from .errors import ZooError
+
+METADATA = ".zarray"
+# A host that needs a part of a large array fetches the chunks it lies in.
+CHUNK_BYTES = 64 << 20
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """numpy's type of this name; the names of narrow floats are attributes of ml_dtypes, not known to numpy."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def write_array(folder: Path, array: np.ndarray) -> None:
+    """Writes an array over whatever the folder held; its bytes are on disk when this returns."""
+    array = np.ascontiguousarray(array)
+    rows = _chunk_rows(array.shape, array.dtype.itemsize)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, start in enumerate(range(0, array.shape[0] if array.ndim else 1, rows)):
+        part = array[start : start + rows] if array.ndim else array
+        with open(folder / _chunk_name(number, array.ndim), "wb", buffering=0) as file:
+            _write_all(file.fileno(), part.reshape(-1).view(np.uint8).data)
+            if array.ndim and len(part) < rows:
+                # The last chunk has the size of the others; what is past the end means nothing.
+                os.ftruncate(file.fileno(), rows * (array.nbytes // array.shape[0]))
+            os.fdatasync(file.fileno())
+    content = {
+        "chunks": [rows, *array.shape[1:]] if array.ndim else [],
+        "compressor": None,
+        "dimension_separator": ".",
+        "dtype": _zarr_dtype(array.dtype),
+        "fill_value": None,
+        "filters": None,
+        "order": "C",
+        "shape": list(array.shape),
+        "zarr_format": 2,
+    }
+    (folder / METADATA).write_text(json.dumps(content), encoding="utf-8")
+
+
+def read_array(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The whole array, in memory of its own.
+
+    Raises:
+        ZooError: the folder does not hold an array of this shape and type, or a chunk of it is missing or short.
+    """
+    rows = _check_metadata(folder, shape, dtype)
+    array = np.empty(shape, dtype)
+    for number, start in enumerate(range(0, shape[0] if shape else 1, rows)):
+        part = array[start : start + rows] if shape else array
+        path = folder / _chunk_name(number, len(shape))
+        view = part.reshape(-1).view(np.uint8).data
+        try:
+            with open(path, "rb", buffering=0) as file:
+                done = 0
+                while done < len(view):
+                    count = file.readinto(view[done:])
+                    if not count:
+                        raise ZooError(f"{path}: truncated: expected {len(view)} bytes, found {done}")
+                    done += count
+        except FileNotFoundError:
+            raise ZooError(f"{path}: missing") from None
+    return array
+
+
+def _check_metadata(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """Compares the array's metadata with what it should be; returns the rows of a chunk."""
+    path = folder / METADATA
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        chunks = content["chunks"]
+        found = {key: content[key] for key in ("shape", "dtype", "compressor", "filters", "order", "zarr_format")}
+    except FileNotFoundError:
+        raise ZooError(f"{path}: missing") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ZooError(f"{path}: not the metadata of an array: {error!r}") from None
+    expected = {
+        "shape": list(shape),
+        "dtype": _zarr_dtype(dtype),
+        "compressor": None,
+        "filters": None,
+        "order": "C",
+        "zarr_format": 2,
+    }
+    if found != expected:
+        wrong = [f"{key} {found[key]!r}, expected {value!r}" for key, value in expected.items() if found[key] != value]
+        raise ZooError(f"{path}: {', '.join(wrong)}")
+    if not shape:
+        return 1
+    if chunks[1:] != list(shape[1:]) or not isinstance(chunks[0], int) or chunks[0] < 1:
+        raise ZooError(f"{path}: chunks {chunks} do not divide the first axis of {list(shape)} alone")
+    return chunks[0]
+
+
+def _chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
+    if not shape:
+        return 1
+    nbytes = math.prod(shape) * itemsize
+    return max(1, math.ceil(shape[0] / max(1, math.ceil(nbytes / CHUNK_BYTES))))
+
+
+def _chunk_name(number: int, ndim: int) -> str:
+    return ".".join([str(number), *["0"] * (ndim - 1)])
+
+
+def _zarr_dtype(dtype: np.dtype) -> str:
+    """tensorstore's spelling: numpy's code with its byte order, or the name of a narrow float."""
+    return dtype.name if dtype.kind == "V" or dtype.name.startswith(("bfloat", "float8")) else dtype.str
+
+
+def _write_all(descriptor: int, view: memoryview) -> None:
+    while len(view):
+        view = view[os.write(descriptor, view) :]
