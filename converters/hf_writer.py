@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,14 @@ def write_files(
             path.write_bytes(layout.prefix)
         todo += layout.tensors[done:]
         advance(sum(nbytes[name] for name in layout.tensors[:done]))
-    finished = iter(produce(todo, lambda name, array: _put(*places[name], array)))
+    # The kernel lets one thread write a file at a time, and the others spin until they may: rather let them wait here.
+    turn = threading.Lock()
+
+    def put(name: str, array: np.ndarray) -> None:
+        with turn:
+            _put(*places[name], array)
+
+    finished = iter(produce(todo, put))
     for layout in layouts:
         since = 0
         for number, name in enumerate(layout.tensors[reached.get(layout.name, 0) :], reached.get(layout.name, 0) + 1):

@@ -10,8 +10,8 @@ from typing import TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Reading, permuting and hashing all leave Python's lock, so two threads fill two cores beside the writer.
-WORKERS = 2
+# Reading, permuting, hashing and writing all leave Python's lock; one thread more than cores fills the waits for a disk.
+WORKERS = 3
 
 
 def in_order(
