@@ -17,7 +17,7 @@ from .source import TensorHeader
 from .staging import Staging
 
 # Bytes between two entries of the journal, which is also what a killed run loses at most.
-CHECKPOINT_BYTES = 256 << 20
+CHECKPOINT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
