@@ -53,7 +53,7 @@ def gguf_to_hf(
         "modified": status.st_mtime_ns,
         "dtype": dtype,
     }
-    with stage(destination, job, overwrite=overwrite, needed_bytes=total) as staging:
+    with stage(source, destination, job, overwrite=overwrite, needed_bytes=total) as staging:
         resumed = staging.resumed
         progress.start(total, "dequantising")
         write_files(staging, layouts, _producer(gguf, headers), sizes, progress.advance)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.models.checkpoint import is_store
 from zoo.models.errors import ZooError, report_all
 
 from .safetensors_file import SafetensorsFile, open_safetensors
@@ -83,7 +84,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_config(path: Path) -> dict[str, Any]:
     """The parsed config.json of a model directory."""
     if not path.is_dir():
-        raise ZooError(f"{path}: expected a model directory, found {'a file' if path.exists() else 'nothing'}")
+        hint = "; a .gguf file becomes one by `zoo convert gguf-to-hf`" if path.suffix == ".gguf" else ""
+        raise ZooError(f"{path}: expected a model directory, found {'a file' if path.exists() else 'nothing'}{hint}")
+    if is_store(path):
+        raise ZooError(f"{path}: expected a model directory, found a store; `zoo convert orbax-to-hf` makes one of it")
     if not (path / "config.json").is_file():
         raise ZooError(f"{path}: no config.json; a Hugging Face model directory has one beside its weights")
     return read_json(path / "config.json")

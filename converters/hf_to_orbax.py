@@ -35,6 +35,8 @@ from .store_writer import StoreWriter, copy_side_files
 RECORD_BYTES = 64 << 20
 # Source bytes held at a time, over all threads, unless one tensor is larger.
 BUDGET_BYTES = 128 << 20
+# What an array or a file takes on disk beside its bytes: folders, metadata and blocks that are not full.
+FILE_BYTES = 16 << 10
 # What this process takes before it reads a weight, for the plan's estimate.
 BASE_BYTES = 250 << 20
 
@@ -123,7 +125,8 @@ def hf_to_orbax(
     nbytes = sum(header.nbytes for header in directory.headers.values())
     side_bytes = sum((source / name).stat().st_size for name in directory.side_files)
     job = _job(directory, dtype)
-    with stage(destination, job, overwrite=overwrite, needed_bytes=nbytes + side_bytes) as staging:
+    needed = nbytes + side_bytes + FILE_BYTES * (len(directory.headers) + len(directory.side_files))
+    with stage(source, destination, job, overwrite=overwrite, needed_bytes=needed) as staging:
         resumed = staging.resumed
         writer = StoreWriter(staging, _dtypes(plan, directory, dtype))
         _save_parameters(writer, plan, directory, dtype, progress or Silent())

@@ -172,7 +172,7 @@ def orbax_to_hf(
         "max": max_shard_size,
     }
     total = sum(sizes[name] for layout in layouts for name in layout.tensors)
-    with stage(destination, job, overwrite=overwrite, needed_bytes=total) as staging:
+    with stage(source, destination, job, overwrite=overwrite, needed_bytes=total) as staging:
         resumed = staging.resumed
         progress.start(total, "exporting")
         write_files(

@@ -10,7 +10,7 @@ from typing import TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Reading, permuting, hashing and writing all leave Python's lock; one thread more than cores fills the waits for a disk.
+# Reading, permuting, hashing and writing all leave Python's lock; a third thread fills two cores' waits for the disk.
 WORKERS = 3
 
 

@@ -74,18 +74,22 @@ class Staging:
 
 
 @contextmanager
-def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_bytes: int) -> Generator[Staging]:
+def stage(
+    source: Path, destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_bytes: int
+) -> Generator[Staging]:
     """Opens the staging folder of a destination, or continues the one an earlier run of the same job left.
 
     Args:
+        source: what it is made of, which the destination may neither be, hold nor lie in.
         job: what is being made, of what, and how; a journal of another job is not continued.
         overwrite: replace an existing destination, and drop the unfinished work of another job.
         needed_bytes: what the destination will take on disk.
 
     Raises:
-        ZooError: the destination exists, its folder cannot be written, the disk is too full, another process holds
-            the staging folder, or it belongs to another job.
+        ZooError: the destination is not apart from the source, it exists, its folder cannot be written, the disk is
+            too full, another process holds the staging folder, or it belongs to another job.
     """
+    _check_apart(source, destination)
     if destination.exists() and not overwrite:
         raise ZooError(f"{destination}: already exists; choose another destination or pass --overwrite to replace it")
     folder = destination.with_name(destination.name + UNFINISHED)
@@ -107,6 +111,13 @@ def stage(destination: Path, job: Mapping[str, Any], *, overwrite: bool, needed_
             raise ZooError(_no_space(staging, needed_bytes)) from error
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{destination} is unfinished; run the same command again to continue") from None
+
+
+def _check_apart(source: Path, destination: Path) -> None:
+    """Refuses a destination that would replace its source, or end up in it."""
+    one, other = source.resolve(), destination.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        raise ZooError(f"{destination}: is, holds or lies in the source {source}; choose a destination apart from it")
 
 
 @contextmanager

@@ -6,7 +6,9 @@ parameter may be written again, so a run that is continued need not know how far
 
 from __future__ import annotations
 
+import errno
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from zoo.models.zarr_array import write_array
 
 from .digest import copy_with_digest
 from .staging import Staging
+
+# A disk with less than this is full.
+MARGIN_BYTES = 1 << 20
 
 
 class StoreWriter:
@@ -63,6 +68,11 @@ def _lay_out(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
     try:
         with context:
             ocp.save(str(path.absolute()), {name: np.zeros(1, dtype) for name, dtype in dtypes.items()})
+    except (RuntimeError, ValueError) as error:
+        if shutil.disk_usage(path.parent).free < MARGIN_BYTES:
+            # Orbax has many ways to say so.
+            raise OSError(errno.ENOSPC, "No space left on device", str(path)) from error
+        raise
     finally:
         logger.setLevel(level)
 

@@ -48,7 +48,7 @@ def inspect(path: Annotated[str, typer.Argument(help=MODEL)], json: Json = False
 
 @convert.command("hf-to-orbax")
 def hf_to_orbax(
-    source: Annotated[Path, typer.Argument(help="A Hugging Face directory.")],
+    source: Annotated[str, typer.Argument(help="A Hugging Face directory.")],
     destination: Destination,
     dtype: Dtype = "keep",
     plan: Annotated[
@@ -60,11 +60,14 @@ def hf_to_orbax(
     """A Hugging Face directory to a store: an Orbax checkpoint, and all it takes to get the directory back."""
     from zoo.converters.hf_to_orbax import hf_to_orbax, plan_hf_to_orbax
 
+    from .catalog import resolve
+
+    path = resolve(source)
     if plan:
-        show(plan_hf_to_orbax(source, destination, dtype=dtype), json)
+        show(plan_hf_to_orbax(path, destination, dtype=dtype), json)
         return
     _reuse_freed_memory()
-    show(hf_to_orbax(source, destination, dtype=dtype, overwrite=overwrite, progress=Bar()), json)
+    show(hf_to_orbax(path, destination, dtype=dtype, overwrite=overwrite, progress=Bar()), json)
 
 
 @convert.command("orbax-to-hf")

@@ -239,6 +239,30 @@ def test_an_existing_destination_is_untouched_without_overwrite(tmp_path: Path) 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source", "store"]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("place", ["source", "source/inside", "."])
+def test_a_destination_that_is_not_apart_from_its_source_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, overwrite: bool
+) -> None:
+    source = write_checkpoint(tmp_path / "source")
+    hf_to_orbax(source, tmp_path / "other" / "store")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    for call in (
+        lambda: hf_to_orbax(Path("source"), Path(place), overwrite=overwrite),
+        lambda: orbax_to_hf(Path("other/store"), Path(place.replace("source", "other/store")), overwrite=overwrite),
+    ):
+        with pytest.raises(ZooError, match="is, holds or lies in the source"):
+            call()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_store_is_no_model_directory(tmp_path: Path) -> None:
+    hf_to_orbax(write_checkpoint(tmp_path / "source"), tmp_path / "store")
+    with pytest.raises(ZooError, match="found a store"):
+        hf_to_orbax(tmp_path / "store", tmp_path / "again")
+
+
 def test_no_space_is_said_before_a_byte_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_checkpoint(tmp_path / "source")
     usage = shutil.disk_usage(tmp_path)

@@ -162,7 +162,8 @@ def test_what_was_written_is_not_written_again(tmp_path: Path, monkeypatch: pyte
 def test_two_at_once_one_is_refused(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source", num_hidden_layers=6)
     first = start("in", source, tmp_path / "store")
-    while not (tmp_path / "store.unfinished" / "lock").exists() and first.poll() is None:
+    # The journal is opened once the lock is held.
+    while not (tmp_path / "store.unfinished" / "journal.jsonl").exists() and first.poll() is None:
         time.sleep(0.001)
     os.kill(first.pid, signal.SIGSTOP)
     try:
