@@ -185,7 +185,8 @@ def _side_files(path: Path, shards: set[str]) -> tuple[tuple[str, ...], tuple[st
     found: list[str] = []
     left_out: list[str] = []
     for folder, subfolders, files in os.walk(path):
-        for name in [name for name in subfolders if name in LEFT_OUT]:
+        # Links to folders may lead anywhere, also in circles.
+        for name in [n for n in subfolders if n in LEFT_OUT or os.path.islink(os.path.join(folder, n))]:
             subfolders.remove(name)
             left_out.append(os.path.relpath(os.path.join(folder, name), path))
         found += [os.path.relpath(os.path.join(folder, name), path) for name in files]

@@ -128,8 +128,9 @@ def hf_to_orbax(
     needed = nbytes + side_bytes + FILE_BYTES * (len(directory.headers) + len(directory.side_files))
     with stage(source, destination, job, overwrite=overwrite, needed_bytes=needed) as staging:
         resumed = staging.resumed
-        writer = StoreWriter(staging, _dtypes(plan, directory, dtype))
-        _save_parameters(writer, plan, directory, dtype, progress or Silent())
+        with StoreWriter(staging, _dtypes(plan, directory, dtype)) as writer:
+            _save_parameters(writer, plan, directory, dtype, progress or Silent())
+            writer.finish()
         side_files = copy_side_files(source, staging.path / SIDE_FILES, directory.side_files)
         _manifest(directory, plan, writer.tensors, side_files).write(staging.path)
         staging.publish(overwrite)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.models.direct_write import write_at
+
 from .hf_dir import INDEX, SINGLE
 from .source import TensorHeader
 from .staging import Staging
@@ -142,9 +144,7 @@ def _put(path: Path, position: int, array: np.ndarray) -> None:
     view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     descriptor = os.open(path, os.O_WRONLY)
     try:
-        while len(view):
-            count = os.pwrite(descriptor, view, position)
-            view, position = view[count:], position + count
+        write_at(descriptor, position, view)
     finally:
         os.close(descriptor)
 

@@ -89,7 +89,7 @@ class StoreTensors:
         redundant = self.store.manifest.redundant
 
         def work(group: list[str]) -> list[tuple[str, str]]:
-            bindings = {binding.sources[0]: binding for binding in map(self._binding, group)}
+            bindings = {binding.sources[0]: binding for binding in map(self.binding, group)}
             tensors: dict[str, np.ndarray] = {}
             for binding in bindings.values():
                 exported = binding.export([self.store.read(native) for native in binding.natives])
@@ -114,18 +114,19 @@ class StoreTensors:
         """Names in order; a stack's members share one read where they follow each other."""
         group: list[str] = []
         for name in names:
-            if group and self._binding(name) is not self._binding(group[0]):
+            if group and self.binding(name) is not self.binding(group[0]):
                 yield group
                 group = []
             group.append(name)
         if group:
             yield group
 
-    def _binding(self, name: str) -> Binding:
+    def binding(self, name: str) -> Binding:
+        """The binding that makes a tensor."""
         return self.bindings[self.store.manifest.redundant.get(name, name)]
 
     def _cost(self, names: Sequence[str]) -> int:
-        bindings = {binding.sources[0]: binding for binding in map(self._binding, names)}
+        bindings = {binding.sources[0]: binding for binding in map(self.binding, names)}
         records = self.store.manifest.tensors
         return sum(header(records[source]).nbytes for b in bindings.values() for source in b.sources)
 

@@ -22,6 +22,8 @@ from typing import Any, TextIO
 from zoo.models.checkpoint import UNFINISHED
 from zoo.models.errors import ZooError
 
+from .report import size_text
+
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
 CONTENT = "content"
@@ -98,8 +100,8 @@ def stage(
         if not _continues(staging, job, overwrite):
             staging.start_over(job)
         staging.entries = staging.entries[1:]
+        _check_space(staging, needed_bytes)
         try:
-            _check_space(staging, needed_bytes)
             yield staging
         except ZooError:
             # The source or the destination is at fault: there is nothing to continue.
@@ -168,15 +170,19 @@ def _continues(staging: Staging, job: Mapping[str, Any], overwrite: bool) -> boo
 
 def _check_space(staging: Staging, needed_bytes: int) -> None:
     done = sum(p.stat().st_size for p in staging.path.rglob("*") if p.is_file()) if staging.resumed else 0
-    if shutil.disk_usage(staging.folder).free < needed_bytes - done:
-        raise ZooError(_no_space(staging, needed_bytes))
+    if shutil.disk_usage(staging.folder).free >= needed_bytes - done:
+        return
+    message = _no_space(staging, needed_bytes)
+    if not staging.resumed:
+        discard(staging)
+    raise ZooError(message)
 
 
 def _no_space(staging: Staging, needed_bytes: int) -> str:
     free = shutil.disk_usage(staging.folder).free
     return (
-        f"{staging.destination}: no space left: {needed_bytes / 1e9:.2f} GB are needed in all, "
-        f"{free / 1e9:.2f} GB are free; free some space and run the same command again, or remove {staging.folder}"
+        f"{staging.destination}: no space left: {size_text(needed_bytes)} are needed in all, "
+        f"{size_text(free)} are free; free some space and run the same command again"
     )
 
 

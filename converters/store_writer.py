@@ -1,7 +1,8 @@
 """Writes a store parameter by parameter, so that a run that was killed continues where it stopped.
 
-Orbax lays the checkpoint out, with one element in the place of each array; then each array is put over its element. A
-parameter may be written again, so a run that is continued need not know how far the one before it came with the last.
+Orbax lays the checkpoint out, with one element in the place of each array, while the arrays are written beside it; in
+the end each is moved to its place. A parameter may be written again, so a run that is continued need not know how far
+the one before it came with the last.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import errno
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -20,6 +23,8 @@ from zoo.models.zarr_array import write_array
 from .digest import copy_with_digest
 from .staging import Staging
 
+# Where the arrays are until all are written, in the store's folder.
+ARRAYS = "arrays"
 # A disk with less than this is full.
 MARGIN_BYTES = 1 << 20
 
@@ -31,19 +36,39 @@ class StoreWriter:
     """
 
     def __init__(self, staging: Staging, dtypes: Mapping[str, np.dtype]) -> None:
-        """Lays out a checkpoint with parameters of these native paths and types, unless an earlier run did."""
+        """Begins to lay out a checkpoint with parameters of these native paths and types, unless an earlier run did."""
         self._staging = staging
+        self._arrays = staging.path / ARRAYS
+        self._executor = ThreadPoolExecutor(1)
+        self._layout: Future[None] | None = None
         if not (staging.path / PARAMS).exists():
-            _lay_out(staging.path / PARAMS, dtypes)
+            self._layout = self._executor.submit(_lay_out, staging.path / PARAMS, dtypes)
         self.tensors: dict[str, TensorRecord] = {
             name: TensorRecord.model_validate(record, strict=False)
             for entry in staging.entries
             for name, record in entry["saved"].items()
         }
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Waits for the layout: nothing is written into the folder once this returns."""
+        self._executor.shutdown()
+
     def write(self, path: str, parameter: np.ndarray) -> None:
         """Writes a parameter; several threads may write different ones. It is on disk when this returns."""
-        write_array(array_folder(self._staging.path, path), parameter)
+        write_array(self._arrays / path, parameter)
+
+    def finish(self) -> None:
+        """Moves the arrays to their places in the checkpoint, those that an earlier run had not moved."""
+        if self._layout is not None:
+            self._layout.result()
+        for array in sorted(self._arrays.iterdir()) if self._arrays.exists() else ():
+            place = array_folder(self._staging.path, array.name)
+            shutil.rmtree(place, ignore_errors=True)
+            array.rename(place)
+        shutil.rmtree(self._arrays, ignore_errors=True)
 
     def record(self, tensors: Mapping[str, TensorRecord]) -> None:
         """Notes that all parameters of these source tensors are written."""

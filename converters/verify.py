@@ -96,11 +96,19 @@ def verify(store_path: Path, against: Path | None = None, progress: Progress | N
 
 
 def _digests(store: Store, names: list[str], problems: list[str]) -> Iterator[tuple[str, str]]:
-    try:
-        yield from StoreTensors.of(store).each(names, KEEP, lambda _name, _tensor: None, check=False)
-    except ZooError as error:
-        # Arrays that cannot be read are a finding, not a failure to look.
-        problems.append(str(error))
+    """Each tensor's digest. One that cannot be read is a problem, not a failure to look: the others follow."""
+    tensors = StoreTensors.of(store)
+    while names:
+        done = 0
+        try:
+            for found in tensors.each(names, KEEP, lambda _name, _tensor: None, check=False):
+                done += 1
+                yield found
+            return
+        except ZooError as error:
+            problems.append(str(error))
+        unread = tensors.binding(names[done])
+        names = [name for name in names[done:] if tensors.binding(name) is not unread]
 
 
 def _side_file_problems(store: Store) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ class Tokenizer:
         Raises:
             ZooError: there is none, or it cannot be read.
         """
+        # Its advice to install torch is not ours: only tokenizers are taken from it.
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         from transformers import AutoTokenizer
 
         try:
@@ -52,15 +55,22 @@ class Tokenizer:
         return bool(self._tokenizer.chat_template)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, with the special tokens that the tokenizer puts around one, such as BOS."""
+        """Ids of a text, with the special tokens that the tokenizer puts around one, such as BOS.
+
+        Raises:
+            ZooError: the text has no UTF-8 form.
+        """
+        _check_text(text)
         return self._single_bos(self._tokenizer.encode(text))
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Ids of a conversation up to where the assistant's answer begins, by the chat template.
 
         Raises:
-            ZooError: there is no template, or it refuses these messages.
+            ZooError: there is no template, it refuses these messages, or one has no UTF-8 form.
         """
+        for message in messages:
+            _check_text(message["content"])
         if not self.has_chat_template:
             raise ZooError("the tokenizer has no chat template: give the prompt as raw text")
         try:
@@ -79,6 +89,16 @@ class Tokenizer:
         """Undoes a BOS written by both the template, or the text, and the tokenizer."""
         doubled = len(ids) > 1 and ids[0] == ids[1] == self._tokenizer.bos_token_id
         return list(ids[1:] if doubled else ids)
+
+
+def _check_text(text: str) -> None:
+    """Refuses half characters, which is what bytes that are no UTF-8 become on a command line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ZooError(
+            f"the prompt is not UTF-8: character {error.start + 1} is {text[error.start]!a}; give it in UTF-8"
+        ) from None
 
 
 class TextStream:

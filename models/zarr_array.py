@@ -14,6 +14,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from .direct_write import write_at
 from .errors import ZooError
 
 METADATA = ".zarray"
@@ -34,7 +35,7 @@ def write_array(folder: Path, array: np.ndarray) -> None:
     for number, start in enumerate(range(0, array.shape[0] if array.ndim else 1, rows)):
         part = array[start : start + rows] if array.ndim else array
         with open(folder / _chunk_name(number, array.ndim), "wb", buffering=0) as file:
-            _write_all(file.fileno(), part.reshape(-1).view(np.uint8).data)
+            write_at(file.fileno(), 0, part.reshape(-1).view(np.uint8).data)
             if array.ndim and len(part) < rows:
                 # The last chunk has the size of the others; what is past the end means nothing.
                 os.ftruncate(file.fileno(), rows * (array.nbytes // array.shape[0]))
@@ -121,8 +122,3 @@ def _chunk_name(number: int, ndim: int) -> str:
 def _zarr_dtype(dtype: np.dtype) -> str:
     """tensorstore's spelling: numpy's code with its byte order, or the name of a narrow float."""
     return dtype.name if dtype.kind == "V" or dtype.name.startswith(("bfloat", "float8")) else dtype.str
-
-
-def _write_all(descriptor: int, view: memoryview) -> None:
-    while len(view):
-        view = view[os.write(descriptor, view) :]

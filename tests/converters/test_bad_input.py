@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from zoo.converters import hf_to_orbax as hf_to_orbax_module
 from zoo.converters import staging
 from zoo.converters.hf_to_orbax import hf_to_orbax, plan_hf_to_orbax
 from zoo.converters.inspect import inspect
 from zoo.converters.orbax_to_hf import orbax_to_hf
 from zoo.converters.verify import verify
+from zoo.models.checkpoint import array_folder, open_store
 from zoo.models.errors import CheckFailed, ZooError
 
 from .checkpoints import LLAMA, tensors_of, write_checkpoint
@@ -257,6 +259,19 @@ def test_a_destination_that_is_not_apart_from_its_source_is_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_linked_folders_are_left_out_and_named(tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source")
+    (source / "extra").mkdir()
+    (source / "extra" / "file").write_text("text")
+    (source / "link").symlink_to(source / "extra")
+    (source / ".git").mkdir()
+    notes = hf_to_orbax(source, tmp_path / "store").notes
+    assert {"left out: link", "left out: .git"} <= set(notes)
+    assert (tmp_path / "store" / "hf" / "extra" / "file").is_file() and not (
+        tmp_path / "store" / "hf" / "link"
+    ).exists()
+
+
 def test_a_store_is_no_model_directory(tmp_path: Path) -> None:
     hf_to_orbax(write_checkpoint(tmp_path / "source"), tmp_path / "store")
     with pytest.raises(ZooError, match="found a store"):
@@ -270,6 +285,20 @@ def test_no_space_is_said_before_a_byte_is_written(tmp_path: Path, monkeypatch: 
     with pytest.raises(ZooError, match="no space left"):
         hf_to_orbax(source, tmp_path / "store")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source"]
+
+
+def test_no_space_keeps_the_work_of_an_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_checkpoint(tmp_path / "source")
+    with monkeypatch.context() as patch:
+        patch.setattr(hf_to_orbax_module, "copy_side_files", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            hf_to_orbax(source, tmp_path / "store")
+    usage = shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.shutil, "disk_usage", lambda _: usage._replace(free=-(1 << 40)))
+        with pytest.raises(ZooError, match="no space left"):
+            hf_to_orbax(source, tmp_path / "store")
+    assert "continued an earlier run that was interrupted" in hf_to_orbax(source, tmp_path / "store").notes
 
 
 @pytest.mark.parametrize("command", [inspect, verify, lambda path: orbax_to_hf(path, path.with_name("back"))])
@@ -290,11 +319,23 @@ def damage(store: Path) -> None:
     path.write_bytes(content)
 
 
+def test_verify_names_every_array_that_cannot_be_read(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    hf_to_orbax(write_checkpoint(tmp_path / "source"), store)
+    paths = list(open_store(store).manifest.parameters)
+    lost = [paths[0], paths[4], paths[-1]]
+    for path in lost:
+        shutil.rmtree(array_folder(store, path))
+    problems = verify(store).problems
+    assert len(problems) == len(lost)
+    assert all(any(f"/{path}/" in problem for problem in problems) for path in lost)
+
+
 def test_a_damaged_store_is_found_by_verify_and_not_exported(tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "source")
     hf_to_orbax(source, tmp_path / "store")
     damage(tmp_path / "store")
-    assert not verify(tmp_path / "store").ok
+    assert len(verify(tmp_path / "store").problems) == 1
     with pytest.raises((CheckFailed, ZooError)):
         orbax_to_hf(tmp_path / "store", tmp_path / "back")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source", "store"]

@@ -94,6 +94,12 @@ def test_a_conversation_has_one_bos() -> None:
     assert ids == BYTE_LEVEL.encode("<s><user>hey") == BYTE_LEVEL.encode("<user>hey")
 
 
+def test_half_a_character_is_refused() -> None:
+    for read in (BYTE_LEVEL.encode, lambda text: BYTE_LEVEL.chat([{"role": "user", "content": text}])):
+        with pytest.raises(ZooError, match=r"not UTF-8: character 4 is '\\udcff'"):
+            read("hey\udcff")
+
+
 def test_without_a_template_a_conversation_is_refused() -> None:
     assert not BYTE_FALLBACK.has_chat_template
     with pytest.raises(ZooError, match="no chat template"):
