@@ -116,3 +116,41 @@ GATED_MLP = (
 
 # Older checkpoints carry the rotary frequencies as buffers; the forward pass computes them from the configuration.
 ROPE_BUFFERS = ("model.layers.{i}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq")
+
+QK_NORMS = (
+    Row(
+        "model.layers.{i}.self_attn.q_norm.weight",
+        "layers.{i}.attn.q_norm.scale",
+        "head_dim -> head_dim",
+        Gguf("blk.{i}.attn_q_norm.weight"),
+    ),
+    Row(
+        "model.layers.{i}.self_attn.k_norm.weight",
+        "layers.{i}.attn.k_norm.scale",
+        "head_dim -> head_dim",
+        Gguf("blk.{i}.attn_k_norm.weight"),
+    ),
+)
+
+# Norms before and after both halves of a block, as Gemma 2 names them.
+SANDWICH_NORMS = (
+    PRE_NORMS[0],
+    Row(
+        "model.layers.{i}.post_attention_layernorm.weight",
+        "layers.{i}.attn_post_norm.scale",
+        "embed -> embed",
+        Gguf("blk.{i}.post_attention_norm.weight"),
+    ),
+    Row(
+        "model.layers.{i}.pre_feedforward_layernorm.weight",
+        "layers.{i}.mlp_norm.scale",
+        "embed -> embed",
+        Gguf("blk.{i}.ffn_norm.weight"),
+    ),
+    Row(
+        "model.layers.{i}.post_feedforward_layernorm.weight",
+        "layers.{i}.mlp_post_norm.scale",
+        "embed -> embed",
+        Gguf("blk.{i}.post_ffw_norm.weight"),
+    ),
+)

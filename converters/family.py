@@ -5,9 +5,11 @@ A family's file has a docstring saying what is unusual about it and these names:
     ARCHITECTURES   the `architectures` entries of a config.json that it serves
     config          function of a parsed config.json, returning the ModelConfig
     ROWS            its layout table
-    PASSENGERS      templates of tensors carried along untouched (buffers that the forward pass computes itself)
-    TIED            (head, embedding): source names that are one tensor where the configuration ties them, or None
+    OTHER_ROWS      optional: tables of other ways in which its tensors are named and divided; their names choose
+    PASSENGERS      templates of tensors carried along untouched (buffers that the forward pass computes itself, parts
+                    that take no part in language); one that ends in `*` fits every name that begins so
     TINY            a small config.json, for tests
+    VARIANTS        changes to it by name, for tests: between them every field has two values; `...` takes a field out
 
 The family's name is its file's name and the source's own `model_type`.
 """
@@ -17,7 +19,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -26,7 +29,7 @@ from zoo.models.config import ModelConfig
 from zoo.models.errors import ZooError
 
 from . import families as families_package
-from .layout import Row
+from .layout import Row, match
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,26 @@ class Family:
     summary: str
     architectures: tuple[str, ...]
     config: Callable[[Mapping[str, Any]], ModelConfig]
-    rows: Sequence[Row]
+    tables: tuple[tuple[Row, ...], ...]
     passengers: Sequence[str]
-    tied: tuple[str, str] | None
     tiny: Mapping[str, Any]
+    variants: Mapping[str, Mapping[str, Any]]
+
+    def rows(self, names: Iterable[str]) -> tuple[Row, ...]:
+        """The table that most of these source tensors' names fit."""
+        if len(self.tables) == 1:
+            return self.tables[0]
+        # Names that differ in their indices alone fit the same rows.
+        kinds = {re.sub("[0-9]+", "0", name) for name in names}
+        fits = [sum(any(match(row.source, kind) for row in table) for kind in kinds) for table in self.tables]
+        return self.tables[fits.index(max(fits))]
+
+    def is_passenger(self, name: str) -> bool:
+        """Whether a source tensor is one that is carried along untouched."""
+        return any(
+            name.startswith(template[:-1]) if template.endswith("*") else match(template, name) is not None
+            for template in self.passengers
+        )
 
 
 @cache
@@ -55,10 +74,10 @@ def families() -> tuple[Family, ...]:
                 summary=(module.__doc__ or "").strip().split("\n")[0],
                 architectures=tuple(module.ARCHITECTURES),
                 config=module.config,
-                rows=tuple(module.ROWS),
+                tables=tuple(tuple(table) for table in (module.ROWS, *getattr(module, "OTHER_ROWS", ()))),
                 passengers=tuple(module.PASSENGERS),
-                tied=module.TIED,
                 tiny=module.TINY,
+                variants=module.VARIANTS,
             )
         )
     return tuple(sorted(found, key=lambda family: family.model_type))

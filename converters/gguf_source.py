@@ -44,7 +44,7 @@ class GgufSource:
         if column.pattern is None:
             return array
         # The column's pattern leads from the Hugging Face layout to GGUF's.
-        return column.pattern.inverse.apply(array, column.sizes)
+        return column.pattern.backward(array, column.sizes)
 
     def where(self, name: str) -> str:
         return str(self.file.path)
@@ -61,7 +61,7 @@ def open_gguf(path: Path) -> GgufSource:
     family = family_of(config, str(path))
     columns: dict[str, _Column] = {}
     headers: dict[str, TensorHeader] = {}
-    bindings, problems = bind(family.rows, abstract_parameters(family.config(config)))
+    bindings, problems = bind(family.tables[0], abstract_parameters(family.config(config)))
     for binding in bindings:
         column = binding.row.gguf
         values = match(binding.row.source, binding.sources[0]) or {}

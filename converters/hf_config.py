@@ -44,6 +44,8 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "quantization_config": (None,),
     "sliding_window": (None,),
     "use_sliding_window": (False,),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
     "partial_rotary_factor": (1,),
     "rope_interleaved": (False,),
 }
@@ -60,6 +62,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_python_tanh": "gelu_tanh",
     "relu": "relu",
+    "relu2": "relu_squared",
 }
 
 
@@ -94,6 +97,13 @@ class Fields:
         expected = "expected a finite number" if above is None else f"expected a finite number greater than {above:g}"
         return self._refuse(name, expected, found, 1.0 if default is None else default)
 
+    def optional_number(self, name: str) -> float | None:
+        """A positive number, or None where the field is absent or null."""
+        if self.has(name):
+            return self.number(name)
+        self.skip([name])
+        return None
+
     def numbers(self, name: str, length: int) -> tuple[float, ...]:
         """A list of `length` positive numbers."""
         found = self._take(name, None)
@@ -102,17 +112,17 @@ class Fields:
         shown = f"a list of {len(found)}" if isinstance(found, list) else found
         return self._refuse(name, f"expected a list of {length} positive numbers", shown, (1.0,) * length)
 
-    def boolean(self, name: str, default: bool) -> bool:
+    def boolean(self, name: str, default: bool = False) -> bool:
         """true or false."""
         found = self._take(name, default)
         return found if isinstance(found, bool) else self._refuse(name, "expected true or false", found, default)
 
-    def choice(self, name: str, known: Mapping[str, Value], default: str) -> Value:
+    def choice(self, name: str, known: Mapping[str, Value], default: str | None = None) -> Value:
         """What `known` has for the field's value."""
         found = self._take(name, default)
         if isinstance(found, str) and found in known:
             return known[found]
-        return self._refuse(name, f"expected one of {', '.join(known)}", found, known[default])
+        return self._refuse(name, f"expected one of {', '.join(known)}", found, next(iter(known.values())))
 
     def token_id(self, name: str, vocab: int) -> int | None:
         """A token id below `vocab`; null and -1 both mean that there is none."""
@@ -133,11 +143,20 @@ class Fields:
         self._read.update(names)
 
     def neutral(self, allowed: Mapping[str, Sequence[Any]]) -> None:
-        """Refuses fields that have another value than those allowed; absent and null are always allowed."""
+        """Refuses fields not read yet that have another value than those allowed; absent and null always are."""
         for name, values in allowed.items():
+            if name in self._read:
+                continue
             found = self._take(name, None) if name in self.values else None
             if found is not None and found not in values:
                 self._refuse(name, f"only {' or '.join(map(repr, values))} is supported", found, None)
+
+    def words(self, name: str, length: int, known: Sequence[str]) -> tuple[str, ...] | None:
+        """A list of `length` of the `known` words; absent and null are None."""
+        found = self._take(name, None) if name in self.values else None
+        if found is None or (isinstance(found, list) and len(found) == length and all(item in known for item in found)):
+            return None if found is None else tuple(found)
+        return self._refuse(name, f"expected a list of {length} of {', '.join(known)}", found, None)
 
     def problem(self, text: str) -> None:
         """Records a problem that concerns more than one field."""

@@ -20,21 +20,42 @@ DEFAULT_THETA = 10000.0
 _log = logging.getLogger(__name__)
 
 
-def read_rope(fields: Fields, head_dim: int, max_positions: int) -> Rope:
+def read_rope(
+    fields: Fields,
+    head_dim: int,
+    max_positions: int,
+    *,
+    theta: float = DEFAULT_THETA,
+    fraction: float | None = None,
+    interleaved: bool = False,
+    layer_type: str | None = None,
+) -> Rope:
     """The rotary embedding of a config.json.
 
     Args:
         fields: the whole config.json.
         head_dim: the size of a head.
         max_positions: its `max_position_embeddings`.
+        theta: the base where the file names none.
+        fraction: the part of a head that turns, where the file does not say it as `partial_rotary_factor`; None where
+            all of it does, whatever a file says.
+        interleaved: whether the family turns neighbours and not halves.
+        layer_type: the kind of layer, where each may have an object of its own.
     """
-    name, values = _one_spelling(fields)
+    name, values = _one_spelling(fields, layer_type)
     inner = Fields(values, f"{name}.", fields.problems)
     read = inner.choice("rope_type", _KINDS, "default")
-    inner.neutral({"partial_rotary_factor": (1,)})
-    if "rope_theta" not in values:
-        _log.warning("config.json names no rope_theta: using the default of transformers, %g", DEFAULT_THETA)
-    rope = read(inner, inner.number("rope_theta", DEFAULT_THETA), head_dim, max_positions)
+    if "rope_theta" not in values and theta == DEFAULT_THETA:
+        _log.warning("config.json names no rope_theta: using the default of transformers, %g", theta)
+    if fraction is None:
+        inner.neutral({"partial_rotary_factor": (1,)})
+    dims = head_dim if fraction is None else int(head_dim * inner.number("partial_rotary_factor", fraction))
+    if dims % 2 or not 2 <= dims <= head_dim:
+        what = f"head_dim {dims} is odd" if dims == head_dim else f"{dims} of {head_dim} elements of a head are to turn"
+        inner.problem(f"{what}, but a rotary embedding turns pairs")
+        dims = 2
+    base = {"theta": inner.number("rope_theta", theta), "dims": dims, "interleaved": interleaved}
+    rope = read(inner, base, max_positions)
     # The other kinds do not look at it; where it says the same as max_position_embeddings, nothing is lost.
     inner.neutral({"original_max_position_embeddings": (max_positions,)} if not _has_original(rope) else {})
     inner.refuse_unknown()
@@ -57,15 +78,21 @@ def context_length(rope: Rope, max_positions: int) -> int:
     return max_positions
 
 
-def _one_spelling(fields: Fields) -> tuple[str, dict[str, Any]]:
+# Fields that older files have beside the rope's own object.
+_OUTSIDE = ("rope_theta", "original_max_position_embeddings", "partial_rotary_factor")
+
+
+def _one_spelling(fields: Fields, layer_type: str | None) -> tuple[str, dict[str, Any]]:
     """The rope's fields under their newest names, and the name of the object that they come from."""
-    outside = {
-        name: fields.values[name] for name in ("rope_theta", "original_max_position_embeddings") if fields.has(name)
-    }
-    fields.skip(["rope_theta", "original_max_position_embeddings"])
+    outside = {name: fields.values[name] for name in _OUTSIDE if fields.has(name)}
+    fields.skip(_OUTSIDE)
     if "rope_theta" in fields.values and not fields.has("rope_theta"):
         fields.problem("rope_theta: expected a number, found null")
-    forms = {name: _renamed(fields, name, fields.object(name)) for name in ("rope_parameters", "rope_scaling")}
+    forms: dict[str, dict[str, Any]] = {}
+    for name in ("rope_parameters", "rope_scaling"):
+        form = fields.object(name)
+        nested = layer_type is not None and isinstance(form.get(layer_type), dict)
+        forms[name] = _renamed(fields, name, form[layer_type] if nested and layer_type else form)
     for name, form in forms.items():
         for key in outside.keys() & form.keys():
             if outside[key] != form[key]:
@@ -91,25 +118,25 @@ def _renamed(fields: Fields, name: str, form: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def _default(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
-    return DefaultRope(theta=theta)
+def _default(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
+    return DefaultRope(**base)
 
 
-def _linear(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
-    return LinearRope(theta=theta, factor=inner.number("factor"))
+def _linear(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
+    return LinearRope(**base, factor=inner.number("factor"))
 
 
-def _dynamic(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
-    if head_dim <= 2:
+def _dynamic(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
+    if base["dims"] <= 2:
         inner.problem("rope_type dynamic: expected a head_dim of at least 4, as its exponent divides by head_dim - 2")
-    return DynamicRope(theta=theta, factor=inner.number("factor"), max_positions=max_positions)
+    return DynamicRope(**base, factor=inner.number("factor"), max_positions=max_positions)
 
 
-def _yarn(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
+def _yarn(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
     original = inner.integer("original_max_position_embeddings", max_positions)
-    if theta <= 1:
-        inner.problem(f"{inner.prefix}rope_theta: yarn takes its logarithm, so expected more than 1, found {theta:g}")
-        theta = DEFAULT_THETA
+    if base["theta"] <= 1:
+        found = base["theta"]
+        inner.problem(f"{inner.prefix}rope_theta: yarn takes its logarithm, so expected more than 1, found {found:g}")
     # A factor that is there but null is the ratio of the two lengths.
     derived = "factor" in inner.values and not inner.has("factor")
     factor = max_positions / original if derived else inner.number("factor")
@@ -126,7 +153,7 @@ def _yarn(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rop
     else:
         attention_factor = magnitude(mscale) / magnitude(mscale_all) if mscale and mscale_all else magnitude(1.0)
     return YarnRope(
-        theta=theta,
+        **base,
         factor=factor,
         original_max_positions=original,
         attention_factor=attention_factor,
@@ -136,12 +163,12 @@ def _yarn(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rop
     )
 
 
-def _llama3(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
+def _llama3(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
     low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
     if low >= high and inner.has("low_freq_factor") and inner.has("high_freq_factor"):
         inner.problem(f"{inner.prefix}low_freq_factor is {low:g}, not below {inner.prefix}high_freq_factor, {high:g}")
     return Llama3Rope(
-        theta=theta,
+        **base,
         factor=inner.number("factor"),
         low_freq_factor=low,
         high_freq_factor=high,
@@ -149,7 +176,7 @@ def _llama3(inner: Fields, theta: float, head_dim: int, max_positions: int) -> R
     )
 
 
-def _longrope(inner: Fields, theta: float, head_dim: int, max_positions: int) -> Rope:
+def _longrope(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
     original = inner.integer("original_max_position_embeddings", max_positions, minimum=2)
     factor = inner.number("factor") if inner.has("factor") else max_positions / original
     if inner.has("attention_factor"):
@@ -157,15 +184,15 @@ def _longrope(inner: Fields, theta: float, head_dim: int, max_positions: int) ->
     else:
         attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     return LongRope(
-        theta=theta,
-        short_factor=inner.numbers("short_factor", head_dim // 2),
-        long_factor=inner.numbers("long_factor", head_dim // 2),
+        **base,
+        short_factor=inner.numbers("short_factor", base["dims"] // 2),
+        long_factor=inner.numbers("long_factor", base["dims"] // 2),
         original_max_positions=original,
         attention_factor=attention_factor,
     )
 
 
-_KINDS: Mapping[str, Callable[[Fields, float, int, int], Rope]] = {
+_KINDS: Mapping[str, Callable[[Fields, dict[str, Any], int], Rope]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,

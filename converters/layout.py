@@ -5,6 +5,10 @@ imports a Hugging Face tensor, reversed it exports one. The algebra is closed un
 arithmetic: rename, permute, reshape, stack (an index that only the source's name carries) and concatenate (several
 native parameters in one source tensor). Whatever goes in therefore comes out bit for bit.
 
+Concatenation is written with brackets: each parameter's pattern encloses, on the left, the axes that the others'
+follow. `[heads head_dim] embed` and `[kv_heads head_dim] embed` lie one below the other; `(heads [head_dim]) embed`
+three times are queries, keys and values head by head; `(ffn []) embed` twice are two matrices row by row.
+
 Templates carry integer indices in braces (`layers.{i}.attn.q.kernel`); unlike regular expressions they invert.
 Sizes come from the model's abstract parameters, so a table needs no configuration of its own.
 """
@@ -16,6 +20,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -24,6 +29,8 @@ from zoo.models.abstract import AbstractParameter
 # Bytes of the elements whose axes XLA exchanges (measured: 2 to 3 times the speed of numpy at its best); wider
 # integers would be narrowed by JAX.
 XLA_WIDTHS = (1, 2, 4)
+# Axes that are the product of others, by those: each key head has a group of query heads.
+PRODUCTS: Mapping[tuple[str, ...], str] = {("kv_heads", "group"): "heads"}
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,9 @@ class Gguf:
 class Row:
     """One line of a layout table.
 
-    `source` and `native` are name templates. A tuple of natives says that the source tensor is their concatenation
-    along its first axis, with one pattern each. An index in `source` that no native carries stacks one tensor for
-    each value of it on a new first axis, which the left side of the pattern then names.
+    `source` and `native` are name templates. A tuple of natives says that the source tensor is their concatenation,
+    with one pattern each. An index in `source` that no native carries stacks one tensor for each value of it on a new
+    first axis, which the left side of the pattern then names.
     """
 
     source: str
@@ -100,15 +107,19 @@ def fill(template: str, values: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A parsed pattern: each side a tuple of groups, each group a tuple of axis names (one per axis of the tensor)."""
+    """A parsed pattern: each side a tuple of groups, each group a tuple of axis names (one per axis of the tensor).
+
+    `part` says where in the left side other parameters' elements follow: the group, and its axes from where to where.
+    """
 
     left: tuple[tuple[str, ...], ...]
     right: tuple[tuple[str, ...], ...]
+    part: tuple[int, int, int] | None = None
 
     @staticmethod
     @cache
     def parse(text: str) -> Pattern:
-        """Parses einops notation restricted to named axes and parentheses.
+        """Parses einops notation restricted to named axes, parentheses, and one pair of brackets on the left.
 
         Raises:
             ValueError: the two sides do not name the same axes, once each.
@@ -116,20 +127,24 @@ class Pattern:
         sides = text.split("->")
         if len(sides) != 2:
             raise ValueError(f"pattern {text!r}: expected one '->'")
-        left, right = (_groups(side, text) for side in sides)
+        left, part = _bracketed(sides[0], text)
+        right = _groups(sides[1], text)
         flat_left, flat_right = (sorted(axis for group in side for axis in group) for side in (left, right))
         if flat_left != flat_right or len(set(flat_left)) != len(flat_left):
             raise ValueError(f"pattern {text!r}: both sides must name the same axes, each once")
-        return Pattern(left, right)
-
-    @property
-    def inverse(self) -> Pattern:
-        return Pattern(self.right, self.left)
+        return Pattern(left, right, part)
 
     @property
     def right_axes(self) -> tuple[str, ...]:
-        """The right side's axes by name; a group is one axis, named by its parentheses."""
-        return tuple(group[0] if len(group) == 1 else f"({' '.join(group)})" for group in self.right)
+        """The right side's axes by name; a group is one axis, named by its parentheses or by what it is."""
+        return tuple(
+            group[0] if len(group) == 1 else PRODUCTS.get(group, f"({' '.join(group)})") for group in self.right
+        )
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The axes of the right side that are not an axis of the parameter by themselves."""
+        return tuple(axis for group in self.right if len(group) > 1 for axis in group)
 
     def sizes(self, right_shape: Sequence[int], given: Mapping[str, int] | None = None) -> dict[str, int]:
         """The size of every axis, from the shape of the right side and the sizes already known.
@@ -156,13 +171,48 @@ class Pattern:
     def left_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(math.prod(sizes[axis] for axis in group) for group in self.left)
 
-    def apply(self, array: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+    def part_shape(self, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], int]:
+        """The left side with the bracketed axes as one axis of their own, and which one it is."""
+        if self.part is None:
+            return self.left_shape(sizes), 0
+        number, start, stop = self.part
+        group = self.left[number]
+        inner = (math.prod(sizes[axis] for axis in axes) for axes in (group[:start], group[start:stop], group[stop:]))
+        shape = self.left_shape(sizes)
+        return (*shape[:number], *inner, *shape[number + 1 :]), number + 1
+
+    def forward(self, array: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
         """`array`, laid out as the left side says, rearranged into the right side; a view where the bytes allow."""
-        split = [axis for group in self.left for axis in group]
-        order = [split.index(axis) for group in self.right for axis in group]
-        view = array.reshape([sizes[axis] for axis in split]).transpose(order)
-        shape = [math.prod(sizes[axis] for axis in group) for group in self.right]
-        return contiguous(view).reshape(shape)
+        return _rearrange(array, self.left, self.right, sizes)
+
+    def backward(self, array: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+        """The inverse of `forward`."""
+        return _rearrange(array, self.right, self.left, sizes)
+
+
+def _rearrange(
+    array: np.ndarray, left: Sequence[tuple[str, ...]], right: Sequence[tuple[str, ...]], sizes: Mapping[str, int]
+) -> np.ndarray:
+    split = [axis for group in left for axis in group]
+    order = [split.index(axis) for group in right for axis in group]
+    view = array.reshape([sizes[axis] for axis in split]).transpose(order)
+    return contiguous(view).reshape([math.prod(sizes[axis] for axis in group) for group in right])
+
+
+def _bracketed(side: str, text: str) -> tuple[tuple[tuple[str, ...], ...], tuple[int, int, int] | None]:
+    """The groups of a side that may have brackets, and where those are."""
+    if "[" not in side:
+        return _groups(side, text), None
+    # Brackets outside of parentheses enclose a whole axis.
+    if not re.search(r"\([^)]*\[", side):
+        side = side.replace("[", "([").replace("]", "])")
+    found = re.fullmatch(r"([^\[\]]*)\[([\w ]*)\]([^\[\]]*)", side)
+    if found is None:
+        raise ValueError(f"pattern {text!r}: expected one pair of brackets on the left")
+    before, inside, after = found.groups()
+    number = len(_groups(before[: before.rindex("(")], text))
+    start = len(before[before.rindex("(") + 1 :].split())
+    return _groups(f"{before} {inside} {after}", text), (number, start, start + len(inside.split()))
 
 
 def _groups(side: str, text: str) -> tuple[tuple[str, ...], ...]:
@@ -216,24 +266,30 @@ class Binding:
     def import_(self, tensors: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Source tensors, in the order of `sources`, to native parameters, in the order of `natives`."""
         whole = tensors[0] if self.row.stacked_index is None else np.stack(tensors)
-        parts: list[np.ndarray] = []
-        start = 0
-        for text, sizes in zip(self.row.patterns, self.sizes, strict=True):
-            pattern = Pattern.parse(text)
-            rows = pattern.left_shape(sizes)[0]
-            part = whole if len(self.natives) == 1 else whole[start : start + rows]
-            parts.append(pattern.apply(part, sizes))
-            start += rows
-        return parts
+        patterns = [Pattern.parse(text) for text in self.row.patterns]
+        if len(patterns) == 1:
+            return [patterns[0].forward(whole, self.sizes[0])]
+        shapes = [pattern.part_shape(sizes) for pattern, sizes in zip(patterns, self.sizes, strict=True)]
+        axis = shapes[0][1]
+        ends = list(accumulate(shape[axis] for shape, _ in shapes))
+        joined = whole.reshape(*shapes[0][0][:axis], ends[-1], *shapes[0][0][axis + 1 :])
+        parts = np.split(joined, ends[:-1], axis)
+        return [pattern.forward(part, sizes) for pattern, part, sizes in zip(patterns, parts, self.sizes, strict=True)]
 
     def export(self, parameters: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Native parameters, in the order of `natives`, to source tensors, in the order of `sources`."""
+        patterns = [Pattern.parse(text) for text in self.row.patterns]
         parts = [
-            Pattern.parse(text).inverse.apply(parameter, sizes)
-            for text, sizes, parameter in zip(self.row.patterns, self.sizes, parameters, strict=True)
+            pattern.backward(parameter, sizes)
+            for pattern, sizes, parameter in zip(patterns, self.sizes, parameters, strict=True)
         ]
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return [whole] if self.row.stacked_index is None else list(whole)
+        if len(parts) > 1:
+            shapes = [pattern.part_shape(sizes) for pattern, sizes in zip(patterns, self.sizes, strict=True)]
+            split = [part.reshape(shape) for part, (shape, _) in zip(parts, shapes, strict=True)]
+            parts = [np.concatenate(split, shapes[0][1])]
+        if self.row.stacked_index is not None:
+            return list(parts[0].reshape(len(self.sources), *self.source_shape))
+        return [parts[0].reshape(self.source_shape)]
 
 
 def bind(rows: Sequence[Row], parameters: Mapping[str, AbstractParameter]) -> tuple[list[Binding], list[str]]:
@@ -267,30 +323,50 @@ def _bind_row(row: Row, values: dict[str, int], parameters: Mapping[str, Abstrac
     if len(row.natives) != len(row.patterns):
         raise ValueError(f"{len(row.natives)} parameters need as many patterns, found {len(row.patterns)}")
     natives = tuple(fill(native, values) for native in row.natives)
-    sizes: list[dict[str, int]] = []
-    shapes: list[tuple[int, ...]] = []
-    left_shapes: list[tuple[int, ...]] = []
-    for native, text in zip(natives, row.patterns, strict=True):
+    patterns = [Pattern.parse(text) for text in row.patterns]
+    for native, pattern in zip(natives, patterns, strict=True):
         if native not in parameters:
             raise ValueError(f"the model has no parameter {native}")
-        parameter, pattern = parameters[native], Pattern.parse(text)
-        if pattern.right_axes != parameter.axes:
+        declared = parameters[native].axes
+        if pattern.right_axes != declared:
             raise ValueError(
-                f"axes {list(pattern.right_axes)} are not those the parameter {native} declares, {list(parameter.axes)}"
+                f"axes {list(pattern.right_axes)} are not those the parameter {native} declares, {list(declared)}"
             )
-        sizes.append(pattern.sizes(parameter.shape))
-        shapes.append(parameter.shape)
-        left_shapes.append(pattern.left_shape(sizes[-1]))
-    if len({shape[1:] for shape in left_shapes}) > 1:
-        raise ValueError(f"parts of shapes {left_shapes} cannot be concatenated along the first axis")
-    whole = (sum(shape[0] for shape in left_shapes), *left_shapes[0][1:])
+    shapes = tuple(parameters[native].shape for native in natives)
+    single = {
+        group[0]: size
+        for pattern, shape in zip(patterns, shapes, strict=True)
+        for group, size in zip(pattern.right, shape, strict=True)
+        if len(group) == 1
+    }
+    # What a product of axes leaves open, another parameter of the row determines.
+    sizes = tuple(
+        pattern.sizes(shape, {axis: single[axis] for axis in pattern.factors if axis in single})
+        for pattern, shape in zip(patterns, shapes, strict=True)
+    )
+    whole = _joined_shape(patterns, sizes)
     stacked = row.stacked_index
     if stacked is None:
         sources, shape = (fill(row.source, values),), whole
     else:
         sources = tuple(fill(row.source, {**values, stacked: index}) for index in range(whole[0]))
         shape = whole[1:]
-    return Binding(row, sources, natives, shape, tuple(shapes), tuple(sizes))
+    return Binding(row, sources, natives, shape, shapes, sizes)
+
+
+def _joined_shape(patterns: Sequence[Pattern], sizes: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
+    """The shape of the source tensor of which these are the parts."""
+    if len(patterns) == 1:
+        return patterns[0].left_shape(sizes[0])
+    split = [pattern.part_shape(size) for pattern, size in zip(patterns, sizes, strict=True)]
+    first, axis = split[0]
+    if any((*shape[:axis], *shape[axis + 1 :], at) != (*first[:axis], *first[axis + 1 :], axis) for shape, at in split):
+        raise ValueError(f"parts of shapes {[shape for shape, _ in split]} cannot be concatenated")
+    joined = (*first[:axis], sum(shape[axis] for shape, _ in split), *first[axis + 1 :])
+    if patterns[0].part is None:
+        return joined
+    number = patterns[0].part[0]
+    return (*joined[:number], math.prod(joined[number : number + 3]), *joined[number + 3 :])
 
 
 def _claimed_twice(what: str, names: Iterable[str]) -> list[str]:

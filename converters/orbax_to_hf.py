@@ -47,7 +47,7 @@ def store_bindings(store: Store) -> list[Binding]:
         for path, record in manifest.parameters.items()
         if not path.startswith(PASSENGER)
     }
-    bindings, problems = bind(family.rows, parameters)
+    bindings, problems = bind(family.rows(manifest.tensors), parameters)
     bindings += [
         passenger_binding(name, record.shape)
         for name, record in manifest.tensors.items()

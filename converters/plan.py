@@ -6,7 +6,7 @@ shapes and axes agree; a claim made twice is an error. All mistakes are reported
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,12 @@ from zoo.models.parameters import abstract_parameters
 
 from .digest import array_digest
 from .family import Family
-from .layout import Binding, bind, match
+from .layout import Binding, Row, bind
 from .passengers import PASSENGER, passenger_binding
 from .source import DTYPES, FLOATS, TensorSource
+
+# The parameters that a tied head makes one.
+HEAD, EMBEDDING = "head.kernel", "embed.embedding"
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,12 @@ def plan_conversion(
         ZooError: listing every disagreement, with names and shapes.
     """
     config = family.config(hf_config)
-    config, redundant = _tied_head(family, config, source, compare_tied)
-    bindings, problems = bind(family.rows, abstract_parameters(config))
+    rows = family.rows(source.headers)
+    config, redundant = _tied_head(rows, config, source, compare_tied)
+    bindings, problems = bind(rows, abstract_parameters(config))
     report_all(problems, f"the layout table of {family.model_type} does not fit the model:")
     passengers = [
-        passenger_binding(name, header.shape) for name, header in source.headers.items() if _is_passenger(family, name)
+        passenger_binding(name, header.shape) for name, header in source.headers.items() if family.is_passenger(name)
     ]
     bindings += passengers
     _check_source(family, config, bindings, redundant, source)
@@ -71,15 +75,13 @@ def _check_source(
     for name, shape in expected.items():
         header = source.headers.get(name)
         if header is None:
-            problems.append(
-                f"missing tensor {name}, expected with shape {list(shape)}" + _untied_hint(family, config, name)
-            )
+            problems.append(f"missing tensor {name}, expected with shape {list(shape)}" + _untied_hint(bindings, name))
         elif header.shape != shape:
             problems.append(
                 f"{source.where(name)}: tensor {name} has shape {list(header.shape)}, "
                 f"the configuration asks for {list(shape)}"
             )
-        elif header.dtype not in FLOATS and header.dtype in DTYPES and not _is_passenger(family, name):
+        elif header.dtype not in FLOATS and header.dtype in DTYPES and not family.is_passenger(name):
             problems.append(
                 f"{source.where(name)}: tensor {name} holds {header.dtype}, expected one of {', '.join(FLOATS)}"
             )
@@ -92,24 +94,23 @@ def _check_source(
     report_all(problems, f"the tensors do not fit the configuration ({len(problems)} disagreements):")
 
 
-def _untied_hint(family: Family, config: ModelConfig, name: str) -> str:
-    if family.tied and name == family.tied[0] and not config.tied_head:
-        return f" (config.json says tie_word_embeddings is false; if the head is {family.tied[1]}, it must say true)"
-    return ""
+def _untied_hint(bindings: list[Binding], name: str) -> str:
+    natives = {source: binding.natives[0] for binding in bindings for source in binding.sources}
+    if natives[name] != HEAD:
+        return ""
+    embedding = next(source for source, native in natives.items() if native == EMBEDDING)
+    return f" (config.json says tie_word_embeddings is false; if the head is {embedding}, it must say true)"
 
 
 def _tied_head(
-    family: Family, config: ModelConfig, source: TensorSource, compare: bool
+    rows: Sequence[Row], config: ModelConfig, source: TensorSource, compare: bool
 ) -> tuple[ModelConfig, dict[str, str]]:
     """A tied head that is present too: equal bytes tie, different bytes are two parameters."""
-    if not (family.tied and config.tied_head and family.tied[0] in source.headers):
+    names = {row.natives[0]: row.source for row in rows}
+    head, embedding = names.get(HEAD), names[EMBEDDING]
+    if not config.tied_head or head is None or head not in source.headers:
         return config, {}
-    head, embedding = family.tied
     same_header = source.headers.get(embedding) == source.headers[head]
     if same_header and (not compare or array_digest(source.read(head)) == array_digest(source.read(embedding))):
         return config, {head: embedding}
     return config.model_copy(update={"tied_head": False}), {}
-
-
-def _is_passenger(family: Family, name: str) -> bool:
-    return any(match(template, name) is not None for template in family.passengers)

@@ -1,17 +1,21 @@
-"""Grouped-query attention (Ainslie et al. 2023) with rotary positions."""
+"""Grouped-query attention (Ainslie et al. 2023)."""
 
 from __future__ import annotations
 
 import jax
 from flax import nnx
 from jax import numpy as jnp
+from jax.nn import initializers
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from . import config as configs
-from .cache import LayerCache, write
+from .cache import KeyValues, write
+from .context import Context
+from .norm import Norm
+from .parameter import parameter
 from .projection import Projection
-from .rope import Rotation, rotate
+from .rope import rotate
 
 
 class Attention(nnx.Module):
@@ -21,7 +25,7 @@ class Attention(nnx.Module):
     """
 
     def __init__(self, config: configs.Attention, embed: int, *, fused: bool, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        self.heads, self.kv_heads, self.fused = config.heads, config.kv_heads, fused
+        self.config, self.fused = config, fused
         outer = {"embed": embed}
         queries = {"heads": config.heads, "head_dim": config.head_dim}
         shared = {"kv_heads": config.kv_heads, "head_dim": config.head_dim}
@@ -33,35 +37,58 @@ class Attention(nnx.Module):
             self.k = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
             self.v = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
         self.o = Projection(queries, outer, bias=config.output_bias, dtype=dtype, rngs=rngs)
+        self.q_norm = _head_norm(config.qk_norm, queries, dtype, rngs)
+        self.k_norm = _head_norm(config.qk_norm, shared, dtype, rngs)
+        self.sinks = parameter({"heads": config.heads}, initializers.zeros, dtype, rngs) if config.sinks else None
 
     def __call__(
-        self,
-        x: Float[Array, "batch seq embed"],
-        rotation: Rotation,
-        mask: Bool[Array, "batch seq keys"],
-        positions: Int[Array, "batch seq"],
-        segment_ids: Int[Array, "batch seq"],
-        cache: LayerCache | None,
-    ) -> tuple[Float[Array, "batch seq embed"], LayerCache | None]:
+        self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None
+    ) -> tuple[Float[Array, "batch seq embed"], KeyValues | None]:
         queries, keys, values = self._project(x)
-        queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        if self.q_norm is not None and self.k_norm is not None:
+            queries, keys = self.q_norm(queries), self.k_norm(keys)
+        rope = self.config.rope
+        if rope is not None:
+            turn = context.rotations[rope]
+            queries = rotate(queries, turn, interleaved=rope.interleaved)
+            keys = rotate(keys, turn, interleaved=rope.interleaved)
+        window = self.config.window
         if cache is None:
-            heads_first = LayerCache(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))
+            stored = KeyValues(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))
         else:
-            heads_first = cache = write(cache, keys, values, positions, segment_ids != 0)
-        return self.o(attend(queries, heads_first, mask)), cache
+            stored = cache = write(cache, keys, values, context.positions, context.segment_ids != 0, window)
+        sinks = None if self.sinks is None else self.sinks[...]
+        attended = attend(
+            queries, stored, context.masks[window], self.config.scale, softcap=self.config.softcap, sinks=sinks
+        )
+        return self.o(attended), cache
 
     def _project(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         if not self.fused:
             return self.q(x), self.k(x), self.v(x)
-        queries, keys, values = jnp.split(self.qkv(x), [self.heads, self.heads + self.kv_heads], axis=2)
+        heads, kv_heads = self.config.heads, self.config.kv_heads
+        queries, keys, values = jnp.split(self.qkv(x), [heads, heads + kv_heads], axis=2)
         return queries, keys, values
+
+
+def _head_norm(
+    config: configs.QkNorm | None, sizes: dict[str, int], dtype: DTypeLike, rngs: nnx.Rngs | None
+) -> Norm | None:
+    if config is None:
+        return None
+    if config.kind == "shared":
+        sizes = {"head_dim": sizes["head_dim"]}
+    return Norm(config.norm, sizes, over=None if config.kind == "joint" else 1, dtype=dtype, rngs=rngs)
 
 
 def attend(
     queries: Float[Array, "batch seq heads head_dim"],
-    stored: LayerCache,
+    stored: KeyValues,
     mask: Bool[Array, "batch seq keys"],
+    scale: float,
+    *,
+    softcap: float | None = None,
+    sinks: Float[Array, " heads"] | None = None,
 ) -> Float[Array, "batch seq heads head_dim"]:
     """Softmax attention in which `heads / kv_heads` neighbouring query heads share a key head, which is not repeated.
 
@@ -69,11 +96,24 @@ def attend(
     """
     batch, seq, heads, head_dim = queries.shape
     grouped = queries.reshape(batch, seq, stored.keys.shape[1], -1, head_dim)
-    scores = _scores_of_one if batch == seq == 1 else _scores
-    weighted = _weighted_for_one if seq == 1 else _weighted
-    scaled = scores(grouped, stored.keys) * head_dim**-0.5
-    weights = jax.nn.softmax(jnp.where(mask[:, None, None], scaled, jnp.finfo(jnp.float32).min), axis=-1)
-    return weighted(weights.astype(stored.values.dtype), stored.values).reshape(batch, seq, heads, head_dim)
+    score = _scores_of_one if batch == seq == 1 else _scores
+    weigh = _weighted_for_one if seq == 1 else _weighted
+    scores = score(grouped, stored.keys) * scale
+    if softcap is not None:
+        scores = softcap * jnp.tanh(scores / softcap)
+    scores = jnp.where(mask[:, None, None], scores, jnp.finfo(jnp.float32).min)
+    weights = jax.nn.softmax(scores, axis=-1) if sinks is None else _softmax_with_sinks(scores, sinks)
+    return weigh(weights.astype(stored.values.dtype), stored.values).reshape(batch, seq, heads, head_dim)
+
+
+def _softmax_with_sinks(
+    scores: Float[Array, "batch kv_heads group seq slots"], sinks: Float[Array, " heads"]
+) -> Float[Array, "batch kv_heads group seq slots"]:
+    """A softmax over the scores and one more logit a head, of which the last weight is thrown away."""
+    sink = sinks.astype(jnp.float32).reshape(1, *scores.shape[1:3], 1, 1)
+    largest = jnp.maximum(jnp.max(scores, axis=-1, keepdims=True), sink)
+    powers = jnp.exp(scores - largest)
+    return powers / (jnp.sum(powers, axis=-1, keepdims=True) + jnp.exp(sink - largest))
 
 
 def _scores(

@@ -1,7 +1,11 @@
-"""The keys and values of tokens already seen.
+"""What layers remember of tokens already seen.
 
-A row of the cache holds one sequence, its token at position p in slot p. Slots past a row's last position may hold
-anything finite: a query at position p attends slots 0 to p and no others, and each is written before that.
+A row holds one sequence. Attention keeps keys and values, the token at position p in slot p; slots past a row's last
+position may hold anything finite, since a query at position p attends slots 0 to p, and each is written before that.
+
+Attention with a window needs only the newest keys: its slots are a ring, the token at position p in slot p modulo
+their number. They are as many as the window and the longest pass together, so that no pass overwrites a key which
+one of its own tokens still sees. What a slot holds follows from the row's newest position alone.
 """
 
 from __future__ import annotations
@@ -13,41 +17,58 @@ from jax import numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
-from .config import ModelConfig
+from . import config as configs
 
 
-class LayerCache(NamedTuple):
-    """One layer's keys, already rotated, and values. Heads come before slots, as attention reads them."""
+class KeyValues(NamedTuple):
+    """One layer's keys, already turned, and values. Heads come before slots, as attention reads them."""
 
     keys: Float[Array, "batch kv_heads slots head_dim"]
     values: Float[Array, "batch kv_heads slots head_dim"]
 
 
+LayerCache = KeyValues
 Cache = tuple[LayerCache, ...]
 
 
-def empty_cache(config: ModelConfig, batch: int, slots: int, dtype: DTypeLike) -> Cache:
-    """A cache for `batch` sequences of at most `slots` tokens."""
+def empty_cache(
+    config: configs.ModelConfig, batch: int, slots: int, dtype: DTypeLike, *, longest_pass: int | None = None
+) -> Cache:
+    """A cache for `batch` sequences of at most `slots` tokens.
 
-    def layer_cache(kv_heads: int, head_dim: int) -> LayerCache:
-        # Two arrays, since a donated buffer may be given away only once.
-        return LayerCache(*(jnp.zeros((batch, kv_heads, slots, head_dim), dtype) for _ in LayerCache._fields))
+    Args:
+        longest_pass: the most tokens that are added at a time; without it windows save nothing.
+    """
+    return tuple(_empty(layer.attn, batch, slots, dtype, longest_pass or slots) for layer in config.layers)
 
-    return tuple(layer_cache(layer.attn.kv_heads, layer.attn.head_dim) for layer in config.layers)
+
+def _empty(mixer: configs.Mixer, batch: int, slots: int, dtype: DTypeLike, longest_pass: int) -> LayerCache:
+    if mixer.window is not None:
+        slots = min(slots, _ring(mixer.window, longest_pass))
+    # Two arrays, since a donated buffer may be given away only once.
+    shape = (batch, mixer.kv_heads, slots, mixer.head_dim)
+    return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+
+
+def _ring(window: int, longest_pass: int) -> int:
+    """Slots of a ring: a power of two, for which a remainder costs nothing."""
+    return 1 << (window + longest_pass - 1).bit_length()
 
 
 def write(
-    cache: LayerCache,
+    cache: KeyValues,
     keys: Float[Array, "batch seq kv_heads head_dim"],
     values: Float[Array, "batch seq kv_heads head_dim"],
     positions: Int[Array, "batch seq"],
     real: Bool[Array, "batch seq"],
-) -> LayerCache:
-    """Stores the `real` tokens of a pass; padding, and a position past the last slot, is dropped and never wraps."""
-    slots = jnp.where(real, positions, cache.keys.shape[2])
-    rows = jnp.arange(slots.shape[0])[:, None]
+    window: int | None,
+) -> KeyValues:
+    """Stores the `real` tokens of a pass; padding is dropped, and so is a position past the last slot of no ring."""
+    slots = cache.keys.shape[2]
+    places = jnp.where(real, positions if window is None else positions % slots, slots)
+    rows = jnp.arange(places.shape[0])[:, None]
 
     def put(stored: jax.Array, new: jax.Array) -> jax.Array:
-        return stored.at[rows, :, slots].set(new.astype(stored.dtype), mode="drop")
+        return stored.at[rows, :, places].set(new.astype(stored.dtype), mode="drop")
 
-    return LayerCache(put(cache.keys, keys), put(cache.values, values))
+    return KeyValues(put(cache.keys, keys), put(cache.values, values))

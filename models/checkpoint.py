@@ -24,7 +24,7 @@ from .config import ModelConfig
 from .errors import ZooError
 from .zarr_array import numpy_dtype, read_array
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "zoo.json"
 PARAMS = "params"
 # Orbax's folder for the one tree of a checkpoint.

@@ -18,35 +18,43 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class DefaultRope(Config):
-    """Rotary embedding of Su et al. 2021 (RoFormer), pairs formed of the two halves of a head."""
+class _Rope(Config):
+    """A rotary embedding (Su et al. 2021, RoFormer): pairs of elements turn by an angle that grows with the position.
+
+    The first `dims` elements of a head turn, an even number; the rest stay. A pair is an element of the first half of
+    them and its like in the second, or where `interleaved` two neighbours.
+    """
+
+    theta: PositiveFloat
+    dims: PositiveInt
+    interleaved: bool = False
+
+
+class DefaultRope(_Rope):
+    """The plain geometric series of frequencies."""
 
     kind: Literal["default"] = "default"
-    theta: PositiveFloat
 
 
-class LinearRope(Config):
+class LinearRope(_Rope):
     """Position interpolation: every frequency is divided by `factor`."""
 
     kind: Literal["linear"] = "linear"
-    theta: PositiveFloat
     factor: PositiveFloat
 
 
-class DynamicRope(Config):
+class DynamicRope(_Rope):
     """NTK-aware base that grows with the length of the sequence beyond `max_positions`."""
 
     kind: Literal["dynamic"] = "dynamic"
-    theta: PositiveFloat
     factor: PositiveFloat
     max_positions: PositiveInt
 
 
-class YarnRope(Config):
+class YarnRope(_Rope):
     """YaRN (Peng et al. 2023): frequencies blended by wavelength; cos and sin multiplied by `attention_factor`."""
 
     kind: Literal["yarn"] = "yarn"
-    theta: PositiveFloat
     factor: PositiveFloat
     original_max_positions: PositiveInt
     attention_factor: float
@@ -55,22 +63,20 @@ class YarnRope(Config):
     truncate: bool
 
 
-class Llama3Rope(Config):
+class Llama3Rope(_Rope):
     """Llama 3.1: long wavelengths divided by `factor`, short ones kept, those between interpolated."""
 
     kind: Literal["llama3"] = "llama3"
-    theta: PositiveFloat
     factor: PositiveFloat
     low_freq_factor: PositiveFloat
     high_freq_factor: PositiveFloat
     original_max_positions: PositiveInt
 
 
-class LongRope(Config):
+class LongRope(_Rope):
     """LongRoPE: one divisor per frequency, another set once a sequence is longer than `original_max_positions`."""
 
     kind: Literal["longrope"] = "longrope"
-    theta: PositiveFloat
     short_factor: tuple[PositiveFloat, ...]
     long_factor: tuple[PositiveFloat, ...]
     original_max_positions: PositiveInt
@@ -80,45 +86,108 @@ class LongRope(Config):
 Rope = Annotated[DefaultRope | LinearRope | DynamicRope | YarnRope | Llama3Rope | LongRope, Field(discriminator="kind")]
 
 
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu_squared"]
 
 
 class Norm(Config):
-    """Root-mean-square norm with a learned scale."""
+    """A norm with learned parameters: root mean square (Zhang and Sennrich 2019) or layer norm (Ba et al. 2016).
+
+    The normalised vector is multiplied by `offset` + scale, and the bias, if there is one, added.
+    """
 
     epsilon: PositiveFloat
+    kind: Literal["rms", "layer"] = "rms"
+    offset: float = 0.0
+    bias: bool = False
+
+
+class QkNorm(Config):
+    """A norm of queries and keys, before they turn.
+
+    `shared`: each head alone, one scale for all of them; `own`: each head alone, each with a scale of its own; `joint`:
+    all heads together, as one vector.
+    """
+
+    norm: Norm
+    kind: Literal["shared", "own", "joint"]
 
 
 class Attention(Config):
-    """Grouped-query attention; `kv_heads` divides `heads`."""
+    """Grouped-query attention; `kv_heads` divides `heads`.
 
+    Attributes:
+        rope: how positions turn queries and keys; None where they do not.
+        scale: what products of queries and keys are multiplied by.
+        window: the number of newest keys, its own among them, that a token sees; None for all.
+        softcap: scores s become softcap * tanh(s / softcap).
+        sinks: each head has a learned logit that takes its share of the softmax and gives nothing.
+    """
+
+    kind: Literal["attention"] = "attention"
     heads: PositiveInt
     kv_heads: PositiveInt
     head_dim: PositiveInt
-    rope: Rope
-    qkv_bias: bool
-    output_bias: bool
+    rope: Rope | None
+    scale: PositiveFloat
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: QkNorm | None = None
+    window: PositiveInt | None = None
+    softcap: PositiveFloat | None = None
+    sinks: bool = False
 
 
-class Mlp(Config):
-    """Gated MLP: down(activation(gate(x)) * up(x))."""
+# What brings the tokens of a sequence together.
+Mixer = Attention
 
+
+class GatedMlp(Config):
+    """down(activation(gate(x)) * up(x))."""
+
+    kind: Literal["gated"] = "gated"
     ffn: PositiveInt
     activation: Activation
-    bias: bool
+    bias: bool = False
+
+
+class PlainMlp(Config):
+    """down(activation(up(x)))."""
+
+    kind: Literal["plain"] = "plain"
+    ffn: PositiveInt
+    activation: Activation
+    bias: bool = False
+
+
+Mlp = Annotated[GatedMlp | PlainMlp, Field(discriminator="kind")]
 
 
 class Layer(Config):
-    """One pre-norm block: x + attn(attn_norm(x)), then x + mlp(mlp_norm(x))."""
+    """One block: x + r * attn(x), then x + r * mlp(x), each with a norm before it, after it, or both.
 
-    attn_norm: Norm
-    attn: Attention
-    mlp_norm: Norm
+    Where `parallel` both read the same x, and an MLP without a norm of its own reads what attention does.
+    """
+
+    attn_norm: Norm | None
+    attn: Mixer
+    attn_post_norm: Norm | None = None
+    mlp_norm: Norm | None
     mlp: Mlp
+    mlp_post_norm: Norm | None = None
+    parallel: bool = False
+    residual_multiplier: float = 1.0
 
 
 class ModelConfig(Config):
-    """A decoder-only language model. Sizes are numbers of elements; layers may differ from one another."""
+    """A decoder-only language model. Sizes are numbers of elements; layers may differ from one another.
+
+    Attributes:
+        embedding_multiplier: what embedded tokens are multiplied by.
+        learned_positions: rows of a table of vectors that are added to them; None for no table.
+        logit_multiplier: what logits are multiplied by.
+        logit_softcap: logits l become logit_softcap * tanh(l / logit_softcap).
+        max_positions: the longest sequence.
+    """
 
     vocab: PositiveInt
     embed: PositiveInt
@@ -126,3 +195,12 @@ class ModelConfig(Config):
     final_norm: Norm
     tied_head: bool
     max_positions: PositiveInt
+    embedding_multiplier: float = 1.0
+    learned_positions: PositiveInt | None = None
+    logit_multiplier: float = 1.0
+    logit_softcap: PositiveFloat | None = None
+
+    @property
+    def ropes(self) -> frozenset[Rope]:
+        """Every kind of rotary embedding among the layers."""
+        return frozenset(layer.attn.rope for layer in self.layers if layer.attn.rope is not None)

@@ -1,4 +1,4 @@
-"""The decoder: embedding, pre-norm blocks, final norm, head.
+"""The decoder: embedding, blocks, final norm, head.
 
 Training, packed training, prefill, chunked prefill and decoding are all this one function of
 `(tokens, positions, segment_ids, cache)`; it keeps no state of its own.
@@ -11,16 +11,16 @@ from flax import nnx
 from jax import numpy as jnp
 from jax.nn import initializers
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from . import config as configs
 from .attention import Attention
 from .cache import Cache, LayerCache
-from .mlp import Mlp
+from .context import Context, make_context, positions_in_segments
+from .mlp import make_mlp
 from .norm import Norm
 from .parameter import parameter
 from .projection import Projection
-from .rope import Rotation, depends_on_length, rotation
 
 
 class Embedding(nnx.Module):
@@ -36,27 +36,50 @@ class Embedding(nnx.Module):
         return jnp.einsum("bre,ve->brv", x, self.embedding[...], preferred_element_type=jnp.float32)
 
 
+class PositionTable(nnx.Module):
+    """One learned vector a position."""
+
+    def __init__(self, positions: int, embed: int, *, dtype: DTypeLike, rngs: nnx.Rngs | None):
+        self.embedding = parameter({"positions": positions, "embed": embed}, initializers.normal(0.02), dtype, rngs)
+
+    def __call__(self, positions: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
+        return self.embedding[...][positions]
+
+
 class Layer(nnx.Module):
-    """x + attn(attn_norm(x)), then x + mlp(mlp_norm(x))."""
+    """One block; see `config.Layer`."""
 
     def __init__(self, config: configs.Layer, embed: int, *, fused: bool, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        self.attn_norm = Norm(config.attn_norm, embed, dtype=dtype, rngs=rngs)
+        def norm(its: configs.Norm | None) -> Norm | None:
+            return None if its is None else Norm(its, {"embed": embed}, dtype=dtype, rngs=rngs)
+
+        self.config = config
+        self.attn_norm = norm(config.attn_norm)
         self.attn = Attention(config.attn, embed, fused=fused, dtype=dtype, rngs=rngs)
-        self.mlp_norm = Norm(config.mlp_norm, embed, dtype=dtype, rngs=rngs)
-        self.mlp = Mlp(config.mlp, embed, dtype=dtype, rngs=rngs)
+        self.attn_post_norm = norm(config.attn_post_norm)
+        self.mlp_norm = norm(config.mlp_norm)
+        self.mlp = make_mlp(config.mlp, embed, dtype=dtype, rngs=rngs)
+        self.mlp_post_norm = norm(config.mlp_post_norm)
 
     def __call__(
-        self,
-        x: Float[Array, "batch seq embed"],
-        rotation: Rotation,
-        mask: Bool[Array, "batch seq keys"],
-        positions: Int[Array, "batch seq"],
-        segment_ids: Int[Array, "batch seq"],
-        cache: LayerCache | None,
+        self, x: Float[Array, "batch seq embed"], context: Context, cache: LayerCache | None
     ) -> tuple[Float[Array, "batch seq embed"], LayerCache | None]:
-        attended, cache = self.attn(self.attn_norm(x), rotation, mask, positions, segment_ids, cache)
+        normed = _apply(self.attn_norm, x)
+        attended, cache = self.attn(normed, context, cache)
+        attended = self._residual(_apply(self.attn_post_norm, attended))
+        if self.config.parallel:
+            seen = normed if self.mlp_norm is None else self.mlp_norm(x)
+            return x + attended + self._residual(_apply(self.mlp_post_norm, self.mlp(seen))), cache
         x = x + attended
-        return x + self.mlp(self.mlp_norm(x)), cache
+        return x + self._residual(_apply(self.mlp_post_norm, self.mlp(_apply(self.mlp_norm, x)))), cache
+
+    def _residual(self, branch: jax.Array) -> jax.Array:
+        multiplier = self.config.residual_multiplier
+        return branch if multiplier == 1 else branch * multiplier
+
+
+def _apply(norm: Norm | None, x: jax.Array) -> jax.Array:
+    return x if norm is None else norm(x)
 
 
 class Decoder(nnx.Module):
@@ -75,10 +98,12 @@ class Decoder(nnx.Module):
     ):
         self.config = config
         self.embed = Embedding(config.vocab, config.embed, dtype=dtype, rngs=rngs)
+        table = config.learned_positions
+        self.positions = None if table is None else PositionTable(table, config.embed, dtype=dtype, rngs=rngs)
         self.layers = nnx.List(
             [Layer(layer, config.embed, fused=fused, dtype=dtype, rngs=rngs) for layer in config.layers]
         )
-        self.final_norm = Norm(config.final_norm, config.embed, dtype=dtype, rngs=rngs)
+        self.final_norm = Norm(config.final_norm, {"embed": config.embed}, dtype=dtype, rngs=rngs)
         sizes = {"embed": config.embed}, {"vocab": config.vocab}
         self.head = None if config.tied_head else Projection(*sizes, bias=False, dtype=dtype, rngs=rngs)
 
@@ -108,62 +133,28 @@ class Decoder(nnx.Module):
             segment_ids = jnp.ones_like(tokens)
         if positions is None:
             positions = positions_in_segments(segment_ids)
-        rotations = self._rotations(positions, segment_ids, lengths)
-        mask = causal_mask(positions, segment_ids, cache)
+        context = make_context(self.config, positions, segment_ids, cache, lengths)
         x = self.embed(tokens)
+        if self.config.embedding_multiplier != 1:
+            # Rounded to the element type first, as the models that have one do.
+            x = x * jnp.asarray(self.config.embedding_multiplier, x.dtype)
+        if self.positions is not None:
+            x = x + self.positions(positions)
         caches: list[LayerCache] = []
-        for index, (layer, config) in enumerate(zip(self.layers, self.config.layers, strict=True)):
-            turn = rotations[config.attn.rope, config.attn.head_dim]
-            x, updated = layer(x, turn, mask, positions, segment_ids, None if cache is None else cache[index])
+        for index, layer in enumerate(self.layers):
+            x, updated = layer(x, context, None if cache is None else cache[index])
             if updated is not None:
                 caches.append(updated)
         if rows is not None:
             x = jnp.take_along_axis(x, rows[:, :, None], axis=1)
         return self._logits(self.final_norm(x)), None if cache is None else tuple(caches)
 
-    def _rotations(
-        self, positions: jax.Array, segment_ids: jax.Array, lengths: jax.Array | None
-    ) -> dict[tuple[configs.Rope, int], Rotation]:
-        """One rotation for each kind of rotary embedding among the layers."""
-        kinds = {(layer.attn.rope, layer.attn.head_dim) for layer in self.config.layers}
-        if lengths is not None:
-            spread = jnp.broadcast_to(lengths[:, None], positions.shape)
-        elif any(depends_on_length(rope) for rope, _ in kinds):
-            spread = segment_lengths(positions, segment_ids)
-        else:
-            spread = positions
-        return {(rope, head_dim): rotation(rope, head_dim, positions, spread) for rope, head_dim in kinds}
-
     def _logits(self, x: Float[Array, "batch rows embed"]) -> Float[Array, "batch rows vocab"]:
         if self.head is None:
-            return self.embed.logits(x)
-        return jnp.einsum("bre,ev->brv", x, self.head.kernel[...], preferred_element_type=jnp.float32)
-
-
-def positions_in_segments(segment_ids: Int[Array, "batch seq"]) -> Int[Array, "batch seq"]:
-    """The index of each token in its run of equal segment ids."""
-    index = jnp.broadcast_to(jnp.arange(segment_ids.shape[1], dtype=jnp.int32), segment_ids.shape)
-    starts = jnp.diff(segment_ids, axis=1, prepend=segment_ids[:, :1]) != 0
-    return index - jax.lax.cummax(jnp.where(starts, index, 0), axis=1)
-
-
-def segment_lengths(
-    positions: Int[Array, "batch seq"], segment_ids: Int[Array, "batch seq"]
-) -> Int[Array, "batch seq"]:
-    """For each token one more than the largest position in its segment."""
-    same = segment_ids[:, :, None] == segment_ids[:, None, :]
-    return jnp.max(jnp.where(same, positions[:, None, :], 0), axis=-1) + 1
-
-
-def causal_mask(
-    positions: Int[Array, "batch seq"], segment_ids: Int[Array, "batch seq"], cache: Cache | None
-) -> Bool[Array, "batch seq keys"]:
-    """Which keys each token attends to: those of its own segment that are not ahead of it.
-
-    With a cache the keys are its slots, and slot p holds position p. Every token, padding too, has at least one key,
-    so no softmax is over nothing.
-    """
-    if cache is not None:
-        return jnp.arange(cache[0].keys.shape[2]) <= positions[:, :, None]
-    same = segment_ids[:, :, None] == segment_ids[:, None, :]
-    return same & (positions[:, None, :] <= positions[:, :, None])
+            logits = self.embed.logits(x)
+        else:
+            logits = jnp.einsum("bre,ev->brv", x, self.head.kernel[...], preferred_element_type=jnp.float32)
+        if self.config.logit_multiplier != 1:
+            logits = logits * self.config.logit_multiplier
+        softcap = self.config.logit_softcap
+        return logits if softcap is None else softcap * jnp.tanh(logits / softcap)

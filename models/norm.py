@@ -1,6 +1,8 @@
-"""Root-mean-square norm (Zhang and Sennrich 2019)."""
+"""Root-mean-square norm (Zhang and Sennrich 2019) and layer norm (Ba et al. 2016)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import jax
 from flax import nnx
@@ -14,14 +16,31 @@ from .parameter import parameter
 
 
 class Norm(nnx.Module):
-    """x / rms(x) * scale, computed in float32 whatever the element type of `x`."""
+    """normalised(x) * (offset + scale) + bias, computed in float32 whatever the element type of `x`.
 
-    def __init__(self, config: configs.Norm, embed: int, *, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        self.epsilon = config.epsilon
-        self.scale = parameter({"embed": embed}, initializers.ones, dtype, rngs)
+    The parameters have the axes of `sizes`; what is normalised is a vector along the last `over` of them, or all.
+    """
 
-    def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
+    def __init__(
+        self,
+        config: configs.Norm,
+        sizes: Mapping[str, int],
+        *,
+        over: int | None = None,
+        dtype: DTypeLike,
+        rngs: nnx.Rngs | None,
+    ):
+        self.config = config
+        self.axes = tuple(range(-(over or len(sizes)), 0))
+        start = initializers.constant(1 - config.offset)
+        self.scale = parameter(sizes, start, dtype, rngs)
+        self.bias = parameter(sizes, initializers.zeros, dtype, rngs) if config.bias else None
+
+    def __call__(self, x: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         wide = x.astype(jnp.float32)
-        variance = jnp.mean(wide * wide, axis=-1, keepdims=True)
-        normed = wide * jax.lax.rsqrt(variance + self.epsilon)
-        return (normed * self.scale[...].astype(jnp.float32)).astype(x.dtype)
+        if self.config.kind == "layer":
+            wide = wide - jnp.mean(wide, axis=self.axes, keepdims=True)
+        variance = jnp.mean(wide * wide, axis=self.axes, keepdims=True)
+        scale = self.scale[...].astype(jnp.float32)
+        scaled = wide * jax.lax.rsqrt(variance + self.config.epsilon) * (self.config.offset + scale)
+        return (scaled if self.bias is None else scaled + self.bias[...].astype(jnp.float32)).astype(x.dtype)

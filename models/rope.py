@@ -43,90 +43,98 @@ def frequency_period(rope: Rope, length: int) -> int:
     return 0
 
 
-def rotation(
-    rope: Rope, head_dim: int, positions: Int[Array, "batch seq"], lengths: Int[Array, "batch seq"]
-) -> Rotation:
+def rotation(rope: Rope, positions: Int[Array, "batch seq"], lengths: Int[Array, "batch seq"]) -> Rotation:
     """The rotation of tokens at `positions` in sequences that are `lengths` tokens long."""
     if isinstance(rope, DynamicRope):
-        frequencies = _dynamic(rope, head_dim, lengths)
+        frequencies = _dynamic(rope, lengths)
     elif isinstance(rope, LongRope):
         long = (lengths > rope.original_max_positions)[..., None]
-        frequencies = jnp.where(long, _longrope(rope, head_dim, True), _longrope(rope, head_dim, False))
+        frequencies = jnp.where(long, _longrope(rope, True), _longrope(rope, False))
     else:
-        frequencies = jnp.asarray(inverse_frequencies(rope, head_dim))
+        frequencies = jnp.asarray(inverse_frequencies(rope))
     angles = positions[..., None].astype(jnp.float32) * frequencies
     scale = np.float32(rope.attention_factor if isinstance(rope, YarnRope | LongRope) else 1.0)
     return Rotation(jnp.cos(angles) * scale, jnp.sin(angles) * scale)
 
 
-def rotate(x: Float[Array, "batch seq heads head_dim"], rotation: Rotation) -> Float[Array, "batch seq heads head_dim"]:
-    """Turns each pair (x[i], x[i + head_dim / 2]) of each head by its angle."""
+def rotate(
+    x: Float[Array, "batch seq heads head_dim"], rotation: Rotation, *, interleaved: bool = False
+) -> Float[Array, "batch seq heads head_dim"]:
+    """Turns each pair of each head by its angle; see `config.Rope` for what a pair is.
+
+    Elements past those that the rotation has angles for stay as they are.
+    """
     cos, sin = rotation.cos[:, :, None], rotation.sin[:, :, None]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x.dtype)
+    dims = 2 * cos.shape[-1]
+    turning, rest = x[..., :dims].astype(jnp.float32), x[..., dims:]
+    if interleaved:
+        first, second = turning[..., 0::2], turning[..., 1::2]
+    else:
+        first, second = jnp.split(turning, 2, axis=-1)
+    turned = first * cos - second * sin, second * cos + first * sin
+    whole = jnp.stack(turned, axis=-1).reshape(turning.shape) if interleaved else jnp.concatenate(turned, axis=-1)
+    whole = whole.astype(x.dtype)
+    return jnp.concatenate([whole, rest], axis=-1) if rest.shape[-1] else whole
 
 
-def inverse_frequencies(
-    rope: DefaultRope | LinearRope | YarnRope | Llama3Rope, head_dim: int
-) -> Float[np.ndarray, " pairs"]:
+def inverse_frequencies(rope: DefaultRope | LinearRope | YarnRope | Llama3Rope) -> Float[np.ndarray, " pairs"]:
     """Radians a position for each pair, where they do not depend on the length of the sequence."""
     match rope:
         case DefaultRope():
-            return _plain(rope.theta, head_dim)
+            return _plain(rope)
         case LinearRope():
-            return _plain(rope.theta, head_dim) / np.float32(rope.factor)
+            return _plain(rope) / np.float32(rope.factor)
         case YarnRope():
-            return _yarn(rope, head_dim)
+            return _yarn(rope)
         case Llama3Rope():
-            return _llama3(rope, head_dim)
+            return _llama3(rope)
         case _:
             assert_never(rope)
 
 
-def _exponents(head_dim: int) -> Float[np.ndarray, " pairs"]:
-    return np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+def _exponents(rope: Rope) -> Float[np.ndarray, " pairs"]:
+    return np.arange(0, rope.dims, 2, dtype=np.float32) / np.float32(rope.dims)
 
 
-def _plain(theta: float, head_dim: int) -> Float[np.ndarray, " pairs"]:
-    return np.float32(1) / np.float32(theta) ** _exponents(head_dim)
+def _plain(rope: Rope) -> Float[np.ndarray, " pairs"]:
+    return np.float32(1) / np.float32(rope.theta) ** _exponents(rope)
 
 
-def _dynamic(rope: DynamicRope, head_dim: int, lengths: Int[Array, "batch seq"]) -> Float[Array, "batch seq pairs"]:
+def _dynamic(rope: DynamicRope, lengths: Int[Array, "batch seq"]) -> Float[Array, "batch seq pairs"]:
     length = jnp.maximum(lengths, rope.max_positions).astype(jnp.float32)
     growth = rope.factor * length / rope.max_positions - (rope.factor - 1)
-    theta = rope.theta * growth ** np.float32(head_dim / (head_dim - 2))
-    return 1 / theta[..., None] ** _exponents(head_dim)
+    theta = rope.theta * growth ** np.float32(rope.dims / (rope.dims - 2))
+    return 1 / theta[..., None] ** _exponents(rope)
 
 
-def _longrope(rope: LongRope, head_dim: int, long: bool) -> Float[np.ndarray, " pairs"]:
+def _longrope(rope: LongRope, long: bool) -> Float[np.ndarray, " pairs"]:
     divisors = np.asarray(rope.long_factor if long else rope.short_factor, np.float32)
-    return np.float32(1) / (divisors * np.float32(rope.theta) ** _exponents(head_dim))
+    return np.float32(1) / (divisors * np.float32(rope.theta) ** _exponents(rope))
 
 
-def _yarn(rope: YarnRope, head_dim: int) -> Float[np.ndarray, " pairs"]:
+def _yarn(rope: YarnRope) -> Float[np.ndarray, " pairs"]:
     """Pairs that turn often within the original length keep their frequency, slow ones are divided by `factor`."""
 
     def pair_turning(rotations: float) -> float:
         wavelengths = rope.original_max_positions / (rotations * 2 * math.pi)
-        return head_dim * math.log(wavelengths) / (2 * math.log(rope.theta))
+        return rope.dims * math.log(wavelengths) / (2 * math.log(rope.theta))
 
     low, high = pair_turning(rope.beta_fast), pair_turning(rope.beta_slow)
     if rope.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, head_dim - 1)
+    low, high = max(low, 0), min(high, rope.dims - 1)
     if low == high:
         high += 0.001  # a step instead of a ramp, without dividing by zero
-    pairs = np.arange(head_dim // 2, dtype=np.float32)
+    pairs = np.arange(rope.dims // 2, dtype=np.float32)
     interpolated = np.clip((pairs - np.float32(low)) / np.float32(high - low), 0, 1)
     kept = np.float32(1) - interpolated
-    powers = np.float32(rope.theta) ** _exponents(head_dim)
+    powers = np.float32(rope.theta) ** _exponents(rope)
     return (1 / (np.float32(rope.factor) * powers)) * (1 - kept) + (1 / powers) * kept
 
 
-def _llama3(rope: Llama3Rope, head_dim: int) -> Float[np.ndarray, " pairs"]:
+def _llama3(rope: Llama3Rope) -> Float[np.ndarray, " pairs"]:
     """Long waves are divided by `factor`, short ones kept, and those between blended by how often they turn."""
-    plain = _plain(rope.theta, head_dim)
+    plain = _plain(rope)
     divided = plain / np.float32(rope.factor)
     wavelength = np.float32(2 * math.pi) / plain
     turns = np.float32(rope.original_max_positions) / wavelength

@@ -7,6 +7,7 @@ of two, and a cache has a power of two of slots. Positions, settings and slot nu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -33,13 +34,18 @@ LARGEST_CHUNK = 128
 SMALLEST_CACHE = 64
 
 
-class Slots(NamedTuple):
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["cache", "tokens", "positions", "sampling"], meta_fields=["capacity"]
+)
+@dataclass(frozen=True)
+class Slots:
     """The state of a batch: one sequence a slot. Its tree, shapes and types never change while it lives."""
 
     cache: Cache
     tokens: Int[Array, " batch"]  # the newest token of each sequence, which is not in the cache yet
     positions: Int[Array, " batch"]  # its position
     sampling: SamplingRows
+    capacity: int  # the most tokens of a sequence
 
 
 class Prefix(NamedTuple):
@@ -48,6 +54,7 @@ class Prefix(NamedTuple):
     cache: Cache
     token: Int[Array, " 1"]  # the token that follows it
     length: int
+    capacity: int  # the most tokens that the cache could hold
     sampling: Sampling
 
 
@@ -84,21 +91,25 @@ class Engine:
         self._prefill = jax.jit(partial(_prefill, model), donate_argnums=1)
         self._step = jax.jit(partial(_step, model), donate_argnums=1)
         self._insert = jax.jit(_insert, donate_argnums=0)
-        self._grow = jax.jit(_grow, static_argnums=1)
-        self._empty = jax.jit(partial(empty_cache, config, dtype=self._dtype), static_argnames=("batch", "slots"))
+        empty = partial(empty_cache, config, dtype=self._dtype, longest_pass=LARGEST_CHUNK)
+        self._empty = jax.jit(empty, static_argnames=("batch", "slots"))
+        self._grow = jax.jit(partial(_grow, empty), static_argnums=1)
 
     def start(self, batch: int, length: int) -> Slots:
         """Empty slots for `batch` sequences of up to `length` tokens."""
+        capacity = _power_of_two(length, SMALLEST_CACHE)
         return Slots(
-            self._empty(batch=batch, slots=_power_of_two(length, SMALLEST_CACHE)),
+            self._empty(batch=batch, slots=capacity),
             jnp.zeros(batch, jnp.int32),
             jnp.zeros(batch, jnp.int32),
             sampling_rows([GREEDY] * batch),
+            capacity,
         )
 
     def prefill(self, tokens: Sequence[int], sampling: Sampling) -> Prefix:
         """Reads a sequence and chooses the token after it."""
-        cache = self._empty(batch=1, slots=_power_of_two(len(tokens), SMALLEST_CHUNK))
+        capacity = _power_of_two(len(tokens), SMALLEST_CHUNK)
+        cache = self._empty(batch=1, slots=capacity)
         settings = sampling_rows([sampling])
         token = None
         for start in range(0, len(tokens), LARGEST_CHUNK):
@@ -109,19 +120,21 @@ class Engine:
                 self._params, cache, chunk, np.int32(start), np.int32(len(part)), np.int32(len(tokens)), settings
             )
         assert token is not None, "a prompt has at least one token"
-        return Prefix(cache, token, len(tokens), sampling)
+        return Prefix(cache, token, len(tokens), capacity, sampling)
 
     def insert(self, slots: Slots, prefix: Prefix, slot: int) -> Slots:
         """Puts a prefix into a slot, over whatever was there. `slots` is used up; they grow if they have to."""
-        slots = self.reserve(slots, prefix.cache[0].keys.shape[2])
+        slots = self.reserve(slots, prefix.capacity)
         return self._insert(
             slots, prefix.cache, prefix.token, np.int32(prefix.length), np.int32(slot), sampling_rows([prefix.sampling])
         )
 
     def reserve(self, slots: Slots, length: int) -> Slots:
         """Slots whose sequences have room for `length` tokens: these, or longer copies."""
-        current = slots.cache[0].keys.shape[2]
-        return slots if length <= current else slots._replace(cache=self._grow(slots.cache, _power_of_two(length, 1)))
+        if length <= slots.capacity:
+            return slots
+        capacity = _power_of_two(length, 1)
+        return replace(slots, cache=self._grow(slots.cache, capacity), capacity=capacity)
 
     def step(self, slots: Slots) -> tuple[Slots, Int[Array, " batch"]]:
         """One more token for every slot. `slots` is used up."""
@@ -133,8 +146,7 @@ class Engine:
         Some rotary embeddings turn all positions differently once a sequence has outgrown a threshold; it has to be
         prefilled again then, so that decoding and reading the whole text at once are the same function.
         """
-        ropes = (layer.attn.rope for layer in self.config.layers)
-        return all(frequency_period(rope, length) == frequency_period(rope, length + 1) for rope in ropes)
+        return all(frequency_period(rope, length) == frequency_period(rope, length + 1) for rope in self.config.ropes)
 
     def stream(
         self,
@@ -225,7 +237,7 @@ def _step(
     assert cache is not None, "who gives a cache gets one"
     positions = slots.positions + 1
     tokens = choose(logits[:, 0], slots.sampling, positions)
-    return Slots(cache, tokens, positions, slots.sampling), tokens
+    return replace(slots, cache=cache, tokens=tokens, positions=positions), tokens
 
 
 def _insert(
@@ -239,16 +251,20 @@ def _insert(
     def put(batch: jax.Array, row: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice(batch, row, (slot, *(0,) * (batch.ndim - 1)))
 
-    return Slots(
-        jax.tree.map(put, slots.cache, cache),
-        put(slots.tokens, token),
-        put(slots.positions, length[None]),
-        jax.tree.map(put, slots.sampling, sampling),
+    return replace(
+        slots,
+        cache=jax.tree.map(put, slots.cache, cache),
+        tokens=put(slots.tokens, token),
+        positions=put(slots.positions, length[None]),
+        sampling=jax.tree.map(put, slots.sampling, sampling),
     )
 
 
-def _grow(cache: Cache, slots: int) -> Cache:
-    def longer(array: jax.Array) -> jax.Array:
-        return jnp.pad(array, ((0, 0), (0, 0), (0, slots - array.shape[2]), (0, 0)))
+def _grow(empty: Callable[..., Cache], cache: Cache, capacity: int) -> Cache:
+    """A cache with room for longer sequences: every array padded at its end."""
+    longer = jax.eval_shape(partial(empty, batch=jax.tree.leaves(cache)[0].shape[0], slots=capacity))
 
-    return jax.tree.map(longer, cache)
+    def pad(array: jax.Array, wanted: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.pad(array, [(0, new - old) for old, new in zip(array.shape, wanted.shape, strict=True)])
+
+    return jax.tree.map(pad, cache, longer)

@@ -20,7 +20,7 @@ LLAMA = next(family for family in families() if family.model_type == "llama")
 def tensors_of(config: dict[str, Any], dtype: str = "bfloat16", seed: int = 0) -> dict[str, np.ndarray]:
     """Random tensors, finite and of every size that a weight has, for a config.json."""
     random = np.random.default_rng(seed)
-    bindings, problems = bind(LLAMA.rows, abstract_parameters(LLAMA.config(config)))
+    bindings, problems = bind(LLAMA.tables[0], abstract_parameters(LLAMA.config(config)))
     assert problems == []
     return {
         name: random.standard_normal(binding.source_shape).astype(_dtype(dtype))

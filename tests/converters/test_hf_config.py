@@ -25,12 +25,12 @@ def test_absent_fields_have_the_defaults_of_transformers() -> None:
     assert len(found.layers) == expected.num_hidden_layers
     assert found.max_positions == expected.max_position_embeddings
     assert found.tied_head == expected.tie_word_embeddings
-    assert found.final_norm.epsilon == layer.attn_norm.epsilon == expected.rms_norm_eps
+    assert found.final_norm.epsilon == expected.rms_norm_eps
     assert layer.mlp.ffn == expected.intermediate_size
     assert (layer.attn.heads, layer.attn.kv_heads) == (expected.num_attention_heads, expected.num_key_value_heads)
     assert layer.attn.head_dim == expected.head_dim
     assert (layer.attn.qkv_bias, layer.mlp.bias) == (expected.attention_bias, expected.mlp_bias)
-    assert layer.attn.rope == DefaultRope(theta=10000.0)
+    assert layer.attn.rope == DefaultRope(theta=10000.0, dims=128)
 
 
 def test_what_transformers_writes_is_read() -> None:
@@ -85,7 +85,7 @@ def test_every_spelling_means_the_same(kind: str, name: str, fields: dict[str, A
     inside = config({**bare, "rope_parameters": {kind: name, "rope_theta": 777.0, **fields}})
     assert outside == inside
     rope = inside.layers[0].attn.rope
-    assert isinstance(rope, expected) and rope.theta == 777.0
+    assert isinstance(rope, expected) and rope is not None and rope.theta == 777.0
 
 
 def test_a_missing_theta_is_mentioned(caplog: pytest.LogCaptureFixture) -> None:

@@ -34,9 +34,9 @@ def test_patterns_mean_what_einops_says_and_invert(case: tuple[str, dict[str, in
     text, sizes = case
     pattern = Pattern.parse(text)
     array = np.arange(np.prod(list(sizes.values()))).reshape(pattern.left_shape(sizes))
-    result = pattern.apply(array, sizes)
+    result = pattern.forward(array, sizes)
     np.testing.assert_array_equal(result, einops.rearrange(array, text, **sizes))
-    np.testing.assert_array_equal(pattern.inverse.apply(result, sizes), array)
+    np.testing.assert_array_equal(pattern.backward(result, sizes), array)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,8 @@ def round_trip(rows: list[Row], parameters: dict[str, AbstractParameter]) -> Non
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.model_type)
 def test_distinct_integers_survive_the_round_trip_through_every_family(family: Family) -> None:
-    round_trip(list(family.rows), dict(abstract_parameters(family.config(family.tiny))))
+    for table in family.tables:
+        round_trip(list(table), dict(abstract_parameters(family.config(family.tiny))))
 
 
 @pytest.mark.parametrize(
@@ -113,8 +114,8 @@ def test_distinct_integers_survive_the_round_trip_through_every_family(family: F
                 "h.{i}.qkv.weight",
                 ("layers.{i}.q.kernel", "layers.{i}.k.kernel"),
                 (
-                    "(heads head_dim) embed -> embed heads head_dim",
-                    "(kv_heads head_dim) embed -> embed kv_heads head_dim",
+                    "[heads head_dim] embed -> embed heads head_dim",
+                    "[kv_heads head_dim] embed -> embed kv_heads head_dim",
                 ),
             ),
             {
@@ -123,11 +124,45 @@ def test_distinct_integers_survive_the_round_trip_through_every_family(family: F
             },
         ),
         (
-            Row("h.{i}.gate_up", "layers.{i}.gate_up", "experts embed (ffn two) -> two experts embed ffn"),
-            {"layers.0.gate_up": AbstractParameter((2, 4, 3, 5), ("two", "experts", "embed", "ffn"))},
+            Row(
+                "h.{i}.gate_up",
+                ("layers.{i}.gate.kernel", "layers.{i}.up.kernel"),
+                ("experts embed (ffn []) -> experts embed ffn",) * 2,
+            ),
+            {
+                "layers.0.gate.kernel": AbstractParameter((4, 3, 5), ("experts", "embed", "ffn")),
+                "layers.0.up.kernel": AbstractParameter((4, 3, 5), ("experts", "embed", "ffn")),
+            },
+        ),
+        (
+            Row(
+                "h.{i}.qkv.weight",
+                ("layers.{i}.q.kernel", "layers.{i}.k.kernel", "layers.{i}.v.kernel"),
+                (
+                    "(kv_heads [group head_dim]) embed -> embed (kv_heads group) head_dim",
+                    "(kv_heads [head_dim]) embed -> embed kv_heads head_dim",
+                    "(kv_heads [head_dim]) embed -> embed kv_heads head_dim",
+                ),
+            ),
+            {
+                "layers.0.q.kernel": AbstractParameter((5, 6, 4), ("embed", "heads", "head_dim")),
+                "layers.0.k.kernel": AbstractParameter((5, 2, 4), ("embed", "kv_heads", "head_dim")),
+                "layers.0.v.kernel": AbstractParameter((5, 2, 4), ("embed", "kv_heads", "head_dim")),
+            },
+        ),
+        (
+            Row(
+                "h.{i}.experts.{e}.gate_up",
+                ("layers.{i}.gate.kernel", "layers.{i}.up.kernel"),
+                ("experts [ffn] embed -> experts embed ffn",) * 2,
+            ),
+            {
+                "layers.0.gate.kernel": AbstractParameter((4, 3, 5), ("experts", "embed", "ffn")),
+                "layers.0.up.kernel": AbstractParameter((4, 3, 5), ("experts", "embed", "ffn")),
+            },
         ),
     ],
-    ids=["stacked", "concatenated unequal parts", "interleaved"],
+    ids=["stacked", "concatenated unequal parts", "interleaved", "grouped", "stacked parts"],
 )
 def test_distinct_integers_survive_stacks_parts_and_interleaving(
     row: Row, parameters: dict[str, AbstractParameter]
@@ -159,3 +194,9 @@ MATRIX = Row("h.{i}.weight", "layers.{i}.w", "ffn embed -> embed ffn")
 def test_a_row_that_breaks_a_law_is_named(rows: list[Row], problem: str) -> None:
     _, problems = bind(rows, WEIGHT)
     assert any(problem in line for line in problems), problems
+
+
+@pytest.mark.parametrize("text", ["[a b -> b a", "[a] [b] -> a b", "(a [b) c] -> a b c", "[a] b -> b"])
+def test_brackets_that_enclose_nothing_whole_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        Pattern.parse(text)

@@ -9,8 +9,9 @@ from flax import nnx
 from jax import numpy as jnp
 
 from zoo.models.attention import attend
-from zoo.models.cache import LayerCache, empty_cache, write
-from zoo.models.decoder import Decoder, positions_in_segments
+from zoo.models.cache import KeyValues, empty_cache, write
+from zoo.models.context import positions_in_segments
+from zoo.models.decoder import Decoder
 from zoo.models.fuse import fuse
 from zoo.models.parameters import merge, split
 
@@ -48,10 +49,10 @@ def test_positions_count_within_each_segment() -> None:
 
 
 def test_padding_and_positions_past_the_cache_are_not_written() -> None:
-    cache = LayerCache(jnp.zeros((2, 1, 4, 2)), jnp.zeros((2, 1, 4, 2)))
+    cache = KeyValues(jnp.zeros((2, 1, 4, 2)), jnp.zeros((2, 1, 4, 2)))
     ones = jnp.ones((2, 3, 1, 2))
     real = jnp.array([[True, True, False], [True, True, True]])
-    written = write(cache, ones, 2 * ones, jnp.array([[1, 2, 0], [3, 4, 5]]), real)
+    written = write(cache, ones, 2 * ones, jnp.array([[1, 2, 0], [3, 4, 5]]), real, None)
     assert written.keys[:, 0, :, 0].tolist() == [[0, 1, 1, 0], [0, 0, 0, 1]]
     assert written.values[:, 0, :, 0].tolist() == [[0, 2, 2, 0], [0, 0, 0, 2]]
 
@@ -60,14 +61,14 @@ def test_padding_and_positions_past_the_cache_are_not_written() -> None:
 def test_one_query_by_the_fused_loop_equals_one_of_many(kv_heads: int) -> None:
     generator = np.random.default_rng(0)
     queries = jnp.asarray(generator.standard_normal((3, 5, 4, 8), np.float32))
-    stored = LayerCache(*jnp.asarray(generator.standard_normal((2, 3, kv_heads, 16, 8), np.float32)))
+    stored = KeyValues(*jnp.asarray(generator.standard_normal((2, 3, kv_heads, 16, 8), np.float32)))
     mask = jnp.asarray(generator.random((3, 5, 16)) < 0.5).at[:, :, 0].set(True)
-    many = attend(queries, stored, mask)
+    many = attend(queries, stored, mask, 0.3)
     for index in range(5):
-        one = attend(queries[:, index : index + 1], stored, mask[:, index : index + 1])
+        one = attend(queries[:, index : index + 1], stored, mask[:, index : index + 1], 0.3)
         np.testing.assert_allclose(one, many[:, index : index + 1], atol=1e-5)
-        first = LayerCache(stored.keys[:1], stored.values[:1])
-        alone = attend(queries[:1, index : index + 1], first, mask[:1, index : index + 1])
+        first = KeyValues(stored.keys[:1], stored.values[:1])
+        alone = attend(queries[:1, index : index + 1], first, mask[:1, index : index + 1], 0.3)
         np.testing.assert_allclose(alone, many[:1, index : index + 1], atol=1e-5)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -152,7 +153,7 @@ def test_a_reused_slot_shows_no_trace_of_its_former_owner(random_engine: Engine)
     rows: list[list[int]] = []
     for poison in (0.0, 1e4):
         state = random_engine.start(2, 64)
-        state = state._replace(cache=jax.tree.map(lambda array, value=poison: array + value, state.cache))
+        state = replace(state, cache=jax.tree.map(lambda array, value=poison: array + value, state.cache))
         state = random_engine.insert(state, random_engine.prefill([5, 6, 7], Sampling()), 1)
         row: list[int] = []
         for _ in range(8):

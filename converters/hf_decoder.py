@@ -1,0 +1,162 @@
+"""Readers of the parts that most families' config.json describe alike, under the names that most of them use.
+
+They ask for fields without defaults: a family lays its own under what the file says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from zoo.models.config import Attention, GatedMlp, Layer, ModelConfig, Norm
+
+from .hf_config import ACTIVATIONS, HARMLESS, NEUTRAL, Fields
+from .hf_rope import DEFAULT_THETA, context_length, read_rope
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+def defaults(
+    vocab: int,
+    embed: int,
+    ffn: int,
+    *,
+    layers: int = 32,
+    heads: int = 32,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    positions: int,
+    **others: Any,
+) -> dict[str, Any]:
+    """What a family lays under a file's fields; they are those of transformers, and tests compare them."""
+    return {
+        "vocab_size": vocab,
+        "hidden_size": embed,
+        "intermediate_size": ffn,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "max_position_embeddings": positions,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+        **others,
+    }
+
+
+def read_norm(fields: Fields, **options: Any) -> Norm:
+    """A root-mean-square norm; `options` are fields of `Norm`."""
+    return Norm(epsilon=fields.number("rms_norm_eps"), **options)
+
+
+def read_attention(
+    fields: Fields,
+    *,
+    theta: float = DEFAULT_THETA,
+    fraction: float | None = None,
+    interleaved: bool = False,
+    layer_type: str | None = None,
+    **options: Any,
+) -> Attention:
+    """Grouped-query attention.
+
+    Args:
+        theta, fraction, interleaved, layer_type: as for `read_rope`.
+        options: fields of `Attention`, which come before what the file says; with `rope` its rotary embedding is not
+            read, with both biases `attention_bias` is not.
+    """
+    embed, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
+    kv_heads = fields.integer("num_key_value_heads") if fields.has("num_key_value_heads") else heads
+    if heads % kv_heads:
+        fields.problem(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
+    if fields.has("head_dim"):
+        head_dim = fields.integer("head_dim")
+    else:
+        head_dim = max(embed // heads, 1)
+        if embed % heads:
+            fields.problem(f"hidden_size {embed} is not a multiple of num_attention_heads {heads}")
+    fields.skip(["num_key_value_heads", "head_dim"])
+    found: dict[str, Any] = {"scale": head_dim**-0.5}
+    if not {"qkv_bias", "output_bias"} <= options.keys():
+        found["qkv_bias"] = found["output_bias"] = fields.boolean("attention_bias")
+    if "rope" not in options:
+        positions = fields.integer("max_position_embeddings")
+        found["rope"] = read_rope(
+            fields, head_dim, positions, theta=theta, fraction=fraction, interleaved=interleaved, layer_type=layer_type
+        )
+    return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, **{**found, **options})
+
+
+def read_gated_mlp(fields: Fields, *, activation: str = "hidden_act", bias: str | None = None) -> GatedMlp:
+    """A gated MLP; `activation` names the field of its function, `bias` that which says whether it has any."""
+    return GatedMlp(
+        ffn=fields.integer("intermediate_size"),
+        activation=fields.choice(activation, ACTIVATIONS),
+        bias=bias is not None and fields.boolean(bias),
+    )
+
+
+def read_window(fields: Fields) -> int | None:
+    """`sliding_window`; absent and null mean none."""
+    fields.skip(["sliding_window"])
+    return fields.integer("sliding_window") if fields.has("sliding_window") else None
+
+
+def read_layer_types(
+    fields: Fields, otherwise: Callable[[int], str], known: Sequence[str] = (SLIDING, FULL)
+) -> tuple[str, ...]:
+    """The kind of each layer: `layer_types`, or what the family makes of a layer's index where there are none."""
+    count = fields.integer("num_hidden_layers")
+    return fields.words("layer_types", count, known) or tuple(map(otherwise, range(count)))
+
+
+def read_windows(fields: Fields, otherwise: Callable[[int], str]) -> list[int | None]:
+    """Each layer's window; `otherwise` as for `read_layer_types`."""
+    window = read_window(fields)
+    return [window if kind == SLIDING else None for kind in read_layer_types(fields, otherwise)]
+
+
+def read_qwen_windows(fields: Fields) -> list[int | None]:
+    """Each layer's window: Qwen's layers from `max_window_layers` on have one, if `use_sliding_window` says so."""
+    first = fields.integer("max_window_layers", minimum=0)
+    if fields.boolean("use_sliding_window"):
+        return read_windows(fields, lambda index: SLIDING if index >= first else FULL)
+    fields.skip(["sliding_window"])
+    return [None] * len(read_layer_types(fields, lambda _: FULL))
+
+
+def with_windows(layer: Layer, windows: Iterable[int | None]) -> list[Layer]:
+    """Layers that differ in their windows alone."""
+    return [layer.model_copy(update={"attn": layer.attn.model_copy(update={"window": window})}) for window in windows]
+
+
+def read_decoder(
+    fields: Fields, what: str, layers: Sequence[Layer], final_norm: Norm, *, ignored: Sequence[str] = (), **options: Any
+) -> ModelConfig:
+    """The whole network, once its layers are read: what is left of the file must be harmless.
+
+    Args:
+        what: the family's name, for errors.
+        ignored: fields of the family that do not change the logits.
+        options: fields of `ModelConfig`, which come before what the file says.
+
+    Raises:
+        ZooError: fields are wrong, contradict each other or are unknown; all of them are listed.
+    """
+    vocab, positions = fields.integer("vocab_size"), fields.integer("max_position_embeddings")
+    ropes = [layer.attn.rope for layer in layers if layer.attn.rope is not None]
+    found: dict[str, Any] = {
+        "vocab": vocab,
+        "embed": fields.integer("hidden_size"),
+        "layers": tuple(layers),
+        "final_norm": final_norm,
+        "tied_head": fields.boolean("tie_word_embeddings"),
+        "max_positions": max((context_length(rope, positions) for rope in ropes), default=positions),
+    }
+    fields.token_id("pad_token_id", vocab)
+    fields.neutral(NEUTRAL)
+    fields.skip({*HARMLESS, *ignored})
+    fields.refuse_unknown()
+    fields.finish(f"config.json does not describe a {what} that can be run exactly:")
+    return ModelConfig(**{**found, **options})

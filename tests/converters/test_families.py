@@ -1,0 +1,114 @@
+"""What holds for every family, from its file alone; a new one is tested by being there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoConfig
+
+from zoo.converters import families as package
+from zoo.converters.family import Family, families
+from zoo.converters.layout import bind
+from zoo.converters.plan import plan_conversion
+from zoo.converters.source import TensorHeader
+from zoo.models.errors import ZooError
+from zoo.models.parameters import abstract_parameters
+
+FAMILIES = [pytest.param(family, id=family.model_type) for family in families()]
+
+
+def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**config, **changes}.items() if value is not ...}
+
+
+class Headers:
+    """A source of which only headers exist."""
+
+    def __init__(self, family: Family, table: int = 0):
+        bindings, problems = bind(family.tables[table], abstract_parameters(family.config(family.tiny)))
+        assert problems == []
+        self.headers = {n: TensorHeader("F32", b.source_shape) for b in bindings for n in b.sources}
+
+    def read(self, name: str) -> np.ndarray:
+        raise AssertionError("a plan reads no tensor")
+
+    def where(self, name: str) -> str:
+        return "file"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_file_says_what_the_registry_needs(family: Family) -> None:
+    assert family.summary.endswith((".", ":", ";")) or family.summary
+    assert family.tiny["model_type"] == family.model_type
+    assert set(family.tiny["architectures"]) <= set(family.architectures)
+    assert family.variants, "a family whose every field has one value only proves little"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_absent_field_has_the_value_that_transformers_gives_it(family: Family) -> None:
+    theirs = AutoConfig.for_model(family.model_type).to_dict()
+    bare = {"model_type": family.model_type, "architectures": list(family.architectures[:1])}
+    default = family.config(bare)
+    for name in set(family.tiny) | {field for fields in family.variants.values() for field in fields}:
+        # What turns positions is told in many spellings, and tested with them.
+        if name in bare or name not in theirs or theirs[name] is None or name.startswith("rope"):
+            continue
+        assert family.config({**bare, name: theirs[name]}) == default, name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tensor_more_less_or_of_another_shape_is_named(family: Family) -> None:
+    for table in range(len(family.tables)):
+        source = Headers(family, table)
+        plan_conversion(family, family.tiny, source, compare_tied=False)
+        name = sorted(source.headers)[len(source.headers) // 2]
+        header = source.headers.pop(name)
+        with pytest.raises(ZooError, match="missing tensor"):
+            plan_conversion(family, family.tiny, source, compare_tied=False)
+        source.headers[name] = TensorHeader("F32", (*header.shape, 1))
+        with pytest.raises(ZooError, match="has shape"):
+            plan_conversion(family, family.tiny, source, compare_tied=False)
+        source.headers |= {name: header, "surplus.weight": header}
+        with pytest.raises(ZooError, match=r"unknown tensor surplus\.weight"):
+            plan_conversion(family, family.tiny, source, compare_tied=False)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_row_removed_or_doubled_breaks_a_law(family: Family) -> None:
+    parameters = abstract_parameters(family.config(family.tiny))
+    for table in family.tables:
+        bound = [row for row in table if bind([row], parameters)[0]]
+        for row in bound:
+            others = tuple(other for other in table if other is not row)
+            assert any("no row binds" in problem for problem in bind(others, parameters)[1])
+            assert any("is claimed by 2 rows" in problem for problem in bind((*table, row), parameters)[1])
+            turned = replace(row, pattern=tuple(_turned(text) for text in row.patterns))
+            if len(row.natives) == 1 and turned.patterns != row.patterns:
+                turned = replace(turned, pattern=turned.patterns[0])
+                assert any("are not those" in problem for problem in bind((*others, turned), parameters)[1])
+
+
+def _turned(pattern: str) -> str:
+    """The same pattern with the last axis of the parameter first."""
+    left, right = pattern.split("->")
+    axes = right.split()
+    return f"{left}-> {' '.join([axes[-1], *axes[:-1]])}" if "(" not in right else pattern
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unknown_field_and_an_unknown_activation_are_refused(family: Family) -> None:
+    with pytest.raises(ZooError, match="surprise: unknown field"):
+        family.config({**family.tiny, "surprise": 1})
+    name = next(key for key in family.tiny if key.startswith(("hidden_act", "activation_function")))
+    with pytest.raises(ZooError, match=name):
+        family.config({**family.tiny, name: "sine"})
+
+
+def test_a_dense_family_is_one_short_file() -> None:
+    for path in Path(package.__path__[0]).glob("[a-z]*.py"):
+        assert len(path.read_text().splitlines()) <= 90, f"{path.name}: move what others share into blocks"
