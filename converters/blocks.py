@@ -5,13 +5,41 @@ A row binds only what the model has: the rows of biases do nothing in a model wi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from .layout import Gguf, Row
+
+Patterns = str | tuple[str, ...]
 
 # A head is rotated as two halves here and as neighbouring pairs in GGUF, so its rows lie in another order there.
 Q_TO_GGUF = "(heads two pairs) embed -> (heads pairs two) embed"
 K_TO_GGUF = "(kv_heads two pairs) embed -> (kv_heads pairs two) embed"
 Q_BIAS_TO_GGUF = "(heads two pairs) -> (heads pairs two)"
 K_BIAS_TO_GGUF = "(kv_heads two pairs) -> (kv_heads pairs two)"
+
+
+def linear(source: str, native: str | tuple[str, ...], weight: Patterns, bias: Patterns) -> tuple[Row, Row]:
+    """The rows of a projection's weight and of its bias, which many models do not have."""
+    names = (native,) if isinstance(native, str) else native
+    kernels, biases = (tuple(f"{name}.{part}" for name in names) for part in ("kernel", "bias"))
+    if isinstance(native, str):
+        return Row(f"{source}.weight", kernels[0], weight), Row(f"{source}.bias", biases[0], bias)
+    return Row(f"{source}.weight", kernels, weight), Row(f"{source}.bias", biases, bias)
+
+
+def layer_norm(source: str, native: str) -> tuple[Row, Row]:
+    """The rows of a norm's scale and bias."""
+    scale = Row(f"{source}.weight", f"{native}.scale", "embed -> embed")
+    return scale, Row(f"{source}.bias", f"{native}.bias", "embed -> embed")
+
+
+def prefixed(rows: Iterable[Row], old: str, new: str) -> tuple[Row, ...]:
+    """The rows with another beginning of the source's names, where they have the old one."""
+    return tuple(
+        replace(row, source=new + row.source.removeprefix(old)) if row.source.startswith(old) else row for row in rows
+    )
+
 
 EMBEDDING_AND_HEAD = (
     Row("model.embed_tokens.weight", "embed.embedding", "vocab embed -> vocab embed", Gguf("token_embd.weight")),
@@ -153,4 +181,24 @@ SANDWICH_NORMS = (
         "embed -> embed",
         Gguf("blk.{i}.post_ffw_norm.weight"),
     ),
+)
+
+# The biases of norms, for families that have layer norms under the usual names.
+NORM_BIASES = (
+    Row("model.layers.{i}.input_layernorm.bias", "layers.{i}.attn_norm.bias", "embed -> embed"),
+    Row("model.layers.{i}.post_attention_layernorm.bias", "layers.{i}.mlp_norm.bias", "embed -> embed"),
+    Row("model.norm.bias", "final_norm.bias", "embed -> embed"),
+)
+
+# Queries, keys and values of each key head and its group of query heads, one after another.
+GROUPED_QKV = tuple(f"layers.{{i}}.attn.{name}" for name in ("q", "k", "v"))
+GROUPED_QKV_WEIGHT = (
+    "(kv_heads [group head_dim]) embed -> embed (kv_heads group) head_dim",
+    "(kv_heads [head_dim]) embed -> embed kv_heads head_dim",
+    "(kv_heads [head_dim]) embed -> embed kv_heads head_dim",
+)
+GROUPED_QKV_BIAS = (
+    "(kv_heads [group head_dim]) -> (kv_heads group) head_dim",
+    "(kv_heads [head_dim]) -> kv_heads head_dim",
+    "(kv_heads [head_dim]) -> kv_heads head_dim",
 )

@@ -50,8 +50,10 @@ class Family:
         if len(self.tables) == 1:
             return self.tables[0]
         # Names that differ in their indices alone fit the same rows.
-        kinds = {re.sub("[0-9]+", "0", name) for name in names}
-        fits = [sum(any(match(row.source, kind) for row in table) for kind in kinds) for table in self.tables]
+        kinds = {re.sub(r"(?<=\.)[0-9]+(?=\.)", "0", name) for name in names}
+        fits = [
+            sum(any(match(row.source, kind) is not None for row in table) for kind in kinds) for table in self.tables
+        ]
         return self.tables[fits.index(max(fits))]
 
     def is_passenger(self, name: str) -> bool:

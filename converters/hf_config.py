@@ -72,8 +72,17 @@ class Fields:
     A reader that finds a problem records it and returns a stand-in, so reading goes on; `finish` raises.
     """
 
-    def __init__(self, values: Mapping[str, Any], prefix: str = "", problems: list[str] | None = None):
-        self.values = values
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        defaults: Mapping[str, Any] | None = None,
+        *,
+        prefix: str = "",
+        problems: list[str] | None = None,
+    ):
+        """The fields `values`, and `defaults` in the place of those that are absent; errors name them with `prefix`."""
+        self.values: Mapping[str, Any] = {**(defaults or {}), **values}
+        self._given = values
         self.prefix = prefix
         self.problems: list[str] = [] if problems is None else problems
         self._read: set[str] = set()
@@ -164,7 +173,7 @@ class Fields:
 
     def refuse_unknown(self) -> None:
         """Records every field that was neither read nor skipped, unless it is null and so says nothing."""
-        for name, value in self.values.items():
+        for name, value in self._given.items():
             if name not in self._read and value is not None:
                 near = get_close_matches(name, self._read, n=1, cutoff=0.8)
                 hint = f" (did you mean {near[0]}?)" if near else ""

@@ -5,10 +5,10 @@ They ask for fields without defaults: a family lays its own under what the file 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zoo.models.config import Attention, GatedMlp, Layer, ModelConfig, Norm
+from zoo.models.config import Attention, GatedMlp, Layer, ModelConfig, Norm, PlainMlp
 
 from .hf_config import ACTIVATIONS, HARMLESS, NEUTRAL, Fields
 from .hf_rope import DEFAULT_THETA, context_length, read_rope
@@ -86,6 +86,18 @@ def read_attention(
             fields, head_dim, positions, theta=theta, fraction=fraction, interleaved=interleaved, layer_type=layer_type
         )
     return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, **{**found, **options})
+
+
+def renamed(hf: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A config.json with the family's own names of fields replaced by those that others use."""
+    return {names.get(name, name): value for name, value in hf.items()}
+
+
+def read_plain_mlp(fields: Fields, *, activation: str = "hidden_act", bias: bool) -> PlainMlp:
+    """An MLP without a gate; `activation` names the field of its function."""
+    return PlainMlp(
+        ffn=fields.integer("intermediate_size"), activation=fields.choice(activation, ACTIVATIONS), bias=bias
+    )
 
 
 def read_gated_mlp(fields: Fields, *, activation: str = "hidden_act", bias: str | None = None) -> GatedMlp:

@@ -43,7 +43,7 @@ def read_rope(
         layer_type: the kind of layer, where each may have an object of its own.
     """
     name, values = _one_spelling(fields, layer_type)
-    inner = Fields(values, f"{name}.", fields.problems)
+    inner = Fields(values, prefix=f"{name}.", problems=fields.problems)
     read = inner.choice("rope_type", _KINDS, "default")
     if "rope_theta" not in values and theta == DEFAULT_THETA:
         _log.warning("config.json names no rope_theta: using the default of transformers, %g", theta)

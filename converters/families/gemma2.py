@@ -48,7 +48,7 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    fields = Fields({**DEFAULTS, **hf})
+    fields = Fields(hf, DEFAULTS)
     norm, mlp = read_norm(fields, offset=1.0), read_gated_mlp(fields, activation="hidden_activation")
     scale, softcap = fields.number("query_pre_attn_scalar") ** -0.5, fields.optional_number("attn_logit_softcapping")
     attn = read_attention(fields, scale=scale, softcap=softcap)

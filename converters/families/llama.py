@@ -30,7 +30,7 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    fields = Fields({**DEFAULTS, **hf})
+    fields = Fields(hf, DEFAULTS)
     norm, attn, mlp = read_norm(fields), read_attention(fields), read_gated_mlp(fields, bias="mlp_bias")
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
     layers = [layer] * fields.integer("num_hidden_layers")

@@ -25,7 +25,7 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    fields = Fields({**DEFAULTS, **hf})
+    fields = Fields(hf, DEFAULTS)
     norm, mlp = read_norm(fields), read_gated_mlp(fields)
     attn = read_attention(fields, qkv_bias=False, output_bias=False, window=read_window(fields))
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)

@@ -32,7 +32,7 @@ VARIANTS = {"window, tied": {**WINDOWS, "tie_word_embeddings": True}, "biases": 
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    fields = Fields({**DEFAULTS, **hf})
+    fields = Fields(hf, DEFAULTS)
     norm, mlp = read_norm(fields), read_gated_mlp(fields)
     attn = read_attention(fields, qk_norm=QkNorm(norm=norm, kind="shared"))
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)

@@ -104,7 +104,7 @@ def _turned(pattern: str) -> str:
 def test_an_unknown_field_and_an_unknown_activation_are_refused(family: Family) -> None:
     with pytest.raises(ZooError, match="surprise: unknown field"):
         family.config({**family.tiny, "surprise": 1})
-    name = next(key for key in family.tiny if key.startswith(("hidden_act", "activation_function")))
+    name = next(key for key in family.tiny if key.startswith(("hidden_act", "activation")))
     with pytest.raises(ZooError, match=name):
         family.config({**family.tiny, name: "sine"})
 
