@@ -98,6 +98,8 @@ def family_of(config: Mapping[str, Any], where: str) -> Family:
     known = {family.model_type: family for family in families()}
     model_type = config.get("model_type")
     architectures = config.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise ZooError(f"{where}: architectures: expected a list of names, found {architectures!r}")
     if not isinstance(model_type, str) or model_type not in known:
         raise ZooError(f"{where}: unknown model_type {model_type!r}; {_known(str(model_type), list(known))}")
     family = known[model_type]

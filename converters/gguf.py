@@ -131,8 +131,9 @@ def _in_rows(blocks: np.ndarray, block_bytes: int) -> np.ndarray:
 def _check_whole(path: Path, header: Header) -> None:
     parts = header.metadata.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
-        number = header.metadata.get("split.no", 0) + 1
-        raise ZooError(f"{path}: part {number} of a model split into {parts} files; merge them into one file first")
+        number = header.metadata.get("split.no", 0)
+        part = number + 1 if isinstance(number, int) else repr(number)
+        raise ZooError(f"{path}: part {part} of a model split into {parts} files; merge them into one file first")
 
 
 @cache

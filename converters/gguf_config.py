@@ -124,7 +124,14 @@ def generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The generation_config.json of a GGUF file: where a text begins, and every token that ends one."""
     names = ("eos_token_id", "eot_token_id", "eom_token_id")
     # A dict keeps the order and drops what is named twice.
-    ends = list(dict.fromkeys(metadata[key] for key in map("tokenizer.ggml.{}".format, names) if key in metadata))
+    found = {key: metadata[key] for key in map("tokenizer.ggml.{}".format, names) if key in metadata}
+    wrong = (
+        f"{key}: expected a token id, found {str(value)[:80]}"
+        for key, value in found.items()
+        if not isinstance(value, int)
+    )
+    report_all(wrong, "the GGUF file's end tokens cannot be translated:")
+    ends = list(dict.fromkeys(found.values()))
     config = {
         "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": ends[0] if len(ends) == 1 else ends or None,

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from zoo.models.errors import report_all
+from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
 from .family import Family, family_of
 from .gguf import GgufFile
 from .gguf_config import PASSENGERS, hf_config
 from .layout import Pattern, bind, fill, match
-from .source import SAFETENSORS_NAMES, TensorHeader
+from .source import FLOATS, SAFETENSORS_NAMES, TensorHeader
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ def open_gguf(path: Path) -> GgufSource:
     """
     file = GgufFile.open(path)
     config = hf_config(file.metadata, file.tensors, str(path))
+    blocks = config["num_hidden_layers"]
+    if blocks > len(file.tensors):
+        # Said at once: a damaged number of blocks may be millions.
+        raise ZooError(f"{path}: the metadata has {blocks} blocks, the file only {len(file.tensors)} tensors")
     family = family_of(config, str(path))
     columns: dict[str, _Column] = {}
     headers: dict[str, TensorHeader] = {}
@@ -77,8 +81,12 @@ def open_gguf(path: Path) -> GgufSource:
                 f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {list(binding.source_shape)}"
             )
             continue
+        dtype = SAFETENSORS_NAMES[tensor.dtype]
+        if dtype not in FLOATS:
+            problems.append(f"tensor {name} holds {dtype}, expected floating point or a quantisation of it")
+            continue
         columns[binding.sources[0]] = _column(name, column.pattern, binding.sizes[0])
-        headers[binding.sources[0]] = TensorHeader(SAFETENSORS_NAMES[tensor.dtype], tensor.shape)
+        headers[binding.sources[0]] = TensorHeader(dtype, tensor.shape)
     known = {column.name for column in columns.values()} | set(PASSENGERS)
     problems += [f"unknown tensor {name} {list(t.shape)}" for name, t in file.tensors.items() if name not in known]
     report_all(problems, f"{path}: the tensors do not fit the metadata:")

@@ -7,7 +7,6 @@ that one run names them all.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeGuard, TypeVar
@@ -49,6 +48,9 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "partial_rotary_factor": (1,),
     "rope_interleaved": (False,),
 }
+
+# Numbers in a config.json are smaller than this; larger ones would overflow on their way through its formulas.
+LARGEST = 1e12
 
 # `hidden_act` to the activation that computes it; several names stand for the same function.
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -94,7 +96,7 @@ class Fields:
     def integer(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         """A whole number; required where there is no default."""
         found = self._take(name, default)
-        if isinstance(found, int) and not isinstance(found, bool) and found >= minimum:
+        if isinstance(found, int) and not isinstance(found, bool) and minimum <= found < LARGEST:
             return found
         return self._refuse(name, f"expected a whole number of at least {minimum}", found, default or minimum)
 
@@ -194,4 +196,5 @@ class Fields:
 
 
 def _is_number(found: Any) -> TypeGuard[int | float]:
-    return isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+    """Whether it is a number that arithmetic can bear."""
+    return isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < LARGEST

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo.models.checkpoint import is_store
+from zoo.models.checkpoint import is_store, refuse_unfinished
 from zoo.models.errors import ZooError, report_all
+from zoo.models.json_file import read_json
+from zoo.models.manifest import is_file_name, leaves_its_folder
 
 from .safetensors_file import SafetensorsFile, open_safetensors
 from .source import TensorHeader
@@ -53,6 +54,7 @@ def open_hf_directory(path: Path) -> HfDirectory:
     Raises:
         ZooError: something is missing or contradicts something else; all mistakes of a kind together.
     """
+    refuse_unfinished(path)
     config = read_config(path)
     names = _shard_names(path)
     shards = tuple(open_safetensors(path / name) for name in names)
@@ -62,23 +64,6 @@ def open_hf_directory(path: Path) -> HfDirectory:
     side_files, left_out = _side_files(path, set(names))
     headers = {name: shard.headers[name] for shard in shards for name in shard.order}
     return HfDirectory(path, config, shards, headers, side_files, left_out, shard_of)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        ZooError: the file is not there, is not JSON, or is another kind of JSON value.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ZooError(f"{path}: no such file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ZooError(f"{path}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ZooError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -120,9 +105,9 @@ def _indexed_names(path: Path) -> list[str]:
         raise ZooError(f"{path / INDEX}: expected a weight_map of tensor names to file names, found {weight_map!r}")
     problems: list[str] = []
     for tensor, name in weight_map.items():
-        if not isinstance(name, str) or not name or "\0" in name:
+        if not isinstance(name, str) or not is_file_name(name):
             problems.append(f"{tensor}: {name!r} is not a file name")
-        elif PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name:
+        elif leaves_its_folder(name):
             problems.append(f"{tensor}: {name!r} leaves the directory")
         elif not name.endswith(".safetensors"):
             problems.append(f"{tensor}: {name!r} is not a safetensors file")
@@ -184,13 +169,23 @@ def _check_index(path: Path, shards: tuple[SafetensorsFile, ...]) -> None:
 def _side_files(path: Path, shards: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     found: list[str] = []
     left_out: list[str] = []
-    for folder, subfolders, files in os.walk(path):
+
+    def refuse(error: OSError) -> None:
+        raise ZooError(
+            f"{error.filename}: cannot be read: {error.strerror}; nothing of a directory is left behind"
+        ) from error
+
+    for folder, subfolders, files in os.walk(path, onerror=refuse):
         # Links to folders may lead anywhere, also in circles.
         for name in [n for n in subfolders if n in LEFT_OUT or os.path.islink(os.path.join(folder, n))]:
             subfolders.remove(name)
             left_out.append(os.path.relpath(os.path.join(folder, name), path))
         found += [os.path.relpath(os.path.join(folder, name), path) for name in files]
     side_files = sorted(set(found) - shards)
+    report_all(
+        (f"{name!a}" for name in side_files if not is_file_name(name)),
+        f"{path}: names of files that are not UTF-8; rename them:",
+    )
     report_all(
         (f"{name}: not a readable file" for name in side_files if not (path / name).is_file()),
         f"{path}: files that cannot be carried along:",

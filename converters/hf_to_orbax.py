@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from zoo.models.checkpoint import (
-    FORMAT_VERSION,
-    SIDE_FILES,
-    FileRecord,
-    Manifest,
-    ParameterRecord,
-    Provenance,
-    TensorRecord,
-)
+from zoo.models.checkpoint import SIDE_FILES
+from zoo.models.manifest import FORMAT_VERSION, FileRecord, Manifest, ParameterRecord, Provenance, TensorRecord
 
 from .cast import cast, check_dtype, stored_dtype
 from .digest import array_digest
@@ -28,7 +22,7 @@ from .pipeline import in_order
 from .plan import Plan, plan_conversion
 from .report import Progress, Report, Silent, Stopwatch, size_text
 from .source import DTYPES, TensorHeader, TensorSource
-from .staging import stage
+from .staging import check_destination, stage
 from .store_writer import StoreWriter, copy_side_files
 
 # Source bytes between two lines of the journal, which is what a killed run loses at most.
@@ -89,9 +83,12 @@ class ConversionPlan:
         ]
 
 
-def plan_hf_to_orbax(source: Path, destination: Path, *, dtype: str = "keep") -> ConversionPlan:
+def plan_hf_to_orbax(
+    source: Path, destination: Path, *, dtype: str = "keep", overwrite: bool = False
+) -> ConversionPlan:
     """Checks a conversion from headers alone and says what it will take; reads and writes no weights."""
     check_dtype(dtype)
+    check_destination(source, destination, overwrite=overwrite)
     directory = open_hf_directory(source)
     plan = _plan(directory, compare_tied=False)
     sizes = [TensorHeader(stored_dtype(h.dtype, dtype), h.shape).nbytes for h in directory.headers.values()]
@@ -131,6 +128,8 @@ def hf_to_orbax(
         with StoreWriter(staging, _dtypes(plan, directory, dtype)) as writer:
             _save_parameters(writer, plan, directory, dtype, progress or Silent())
             writer.finish()
+        # Those of an earlier run may be gone by now.
+        shutil.rmtree(staging.path / SIDE_FILES, ignore_errors=True)
         side_files = copy_side_files(source, staging.path / SIDE_FILES, directory.side_files)
         _manifest(directory, plan, writer.tensors, side_files).write(staging.path)
         staging.publish(overwrite)

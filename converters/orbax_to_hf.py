@@ -13,6 +13,7 @@ import numpy as np
 from zoo.models.abstract import AbstractParameter
 from zoo.models.checkpoint import SIDE_FILES, Store, open_store
 from zoo.models.errors import CheckFailed, ZooError, report_all
+from zoo.models.manifest import MANIFEST
 
 from .cast import KEEP, cast, check_dtype, stored_dtype
 from .digest import array_digest
@@ -23,6 +24,7 @@ from .layout import Binding, bind
 from .passengers import PASSENGER, passenger_binding
 from .pipeline import in_order
 from .report import Progress, Report, Silent, Stopwatch
+from .safetensors_file import parse_header
 from .source import DTYPE_CHOICES, TensorHeader
 from .staging import stage
 from .store_writer import copy_side_files
@@ -161,6 +163,7 @@ def orbax_to_hf(
     progress = progress or Silent()
     check_dtype(dtype)
     store = open_store(source)
+    check_files(store)
     if max_shard_size is not None and max_shard_size <= 0:
         raise ZooError(f"the maximal shard size must be a positive number of bytes, found {max_shard_size}")
     tensors = StoreTensors.of(store)
@@ -196,6 +199,29 @@ def orbax_to_hf(
     if unchanged:
         notes.append("every file has the bytes of the source's")
     return Report(str(source), str(destination), facts, notes, watch.seconds)
+
+
+def check_files(store: Store) -> None:
+    """Checks that the headers on record describe the tensors of the store, each once.
+
+    Raises:
+        ZooError: they do not.
+    """
+    manifest = store.manifest
+    found: list[str] = []
+    problems: list[str] = []
+    for file in manifest.files:
+        for name, entry in parse_header(file.header, f"{store.path / MANIFEST}: {file.name}")[1].items():
+            found.append(name)
+            record = manifest.tensors.get(manifest.redundant.get(name, name))
+            if record is None:
+                problems.append(f"{file.name}: {name} is not in the store")
+            elif (entry.dtype, entry.shape) != (record.source_dtype, record.shape):
+                problems.append(f"{file.name}: {name} is {entry.dtype} {list(entry.shape)} there, not here")
+    expected = {*manifest.tensors, *manifest.redundant}
+    problems += [f"{name} is in no file" for name in sorted(expected - set(found))]
+    problems += [f"{name} is in two files" for name in sorted({name for name in found if found.count(name) > 1})]
+    report_all(problems, f"{store.path / MANIFEST}: damaged; convert the source again:")
 
 
 def _layouts(

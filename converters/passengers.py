@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from zoo.models.errors import ZooError
+from zoo.models.manifest import is_file_name
+
 from .layout import Binding, Row
 
 # They are stored beside the parameters under this prefix and their own name.
@@ -9,7 +12,13 @@ PASSENGER = "passengers."
 
 
 def passenger_binding(name: str, shape: tuple[int, ...]) -> Binding:
-    """A tensor that is carried along as it is."""
+    """A tensor that is carried along as it is.
+
+    Raises:
+        ZooError: its name could not be that of a folder.
+    """
+    if not is_file_name(name) or "/" in name:
+        raise ZooError(f"tensor {name!a}: expected a name in UTF-8 without a slash")
     axes = tuple(f"axis{number}" for number in range(len(shape)))
     text = " ".join(axes)
     row = Row(name, PASSENGER + name, f"{text} -> {text}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zoo.models.config import ModelConfig
-from zoo.models.errors import report_all
+from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
 from .digest import array_digest
@@ -55,6 +55,11 @@ def plan_conversion(
         ZooError: listing every disagreement, with names and shapes.
     """
     config = family.config(hf_config)
+    if len(config.layers) > len(source.headers):
+        # Said at once: a network of so many layers would take long to lay out.
+        raise ZooError(
+            f"the configuration has {len(config.layers)} layers, the checkpoint {len(source.headers)} tensors"
+        )
     rows = family.rows(source.headers)
     config, redundant = _tied_head(rows, config, source, compare_tied)
     bindings, problems = bind(rows, abstract_parameters(config))

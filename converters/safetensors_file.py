@@ -7,7 +7,6 @@ of a conversion is to be bounded by one tensor.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from zoo.models.errors import ZooError
+from zoo.models.json_file import parse_json
 
 from .source import DTYPES, TensorHeader
 
@@ -68,18 +68,34 @@ def open_safetensors(path: Path) -> SafetensorsFile:
             text = _header_text(path, file.read(8), size, file)
     except FileNotFoundError:
         raise ZooError(f"{path}: no such file; fetch the missing shard again") from None
-    entries = _parse(path, text)
+    metadata, headers, offsets = parse_header(text, str(path), size)
+    return SafetensorsFile(path, text, metadata, headers, offsets)
+
+
+def parse_header(
+    text: str, where: str, size: int | None = None
+) -> tuple[dict[str, str], dict[str, TensorHeader], dict[str, tuple[int, int]]]:
+    """The metadata, the tensors and their places in the file, by a header's text.
+
+    Args:
+        where: how an error names the file.
+        size: how many bytes the file has; as many as the header needs, if it is not given.
+
+    Raises:
+        ZooError: the header contradicts itself, or the size.
+    """
+    entries = _parse(where, text)
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ZooError(f"{path}: __metadata__ in the header must map strings to strings")
+        raise ZooError(f"{where}: __metadata__ in the header must map strings to strings")
     headers: dict[str, TensorHeader] = {}
     offsets: dict[str, tuple[int, int]] = {}
     base = 8 + len(text.encode())
     for name, entry in entries.items():
-        headers[name], (start, stop) = _entry(path, name, entry)
+        headers[name], (start, stop) = _entry(where, name, entry)
         offsets[name] = (base + start, base + stop)
-    _check_coverage(path, offsets, base, size)
-    return SafetensorsFile(path, text, metadata, headers, offsets)
+    _check_coverage(where, offsets, base, size)
+    return metadata, headers, offsets
 
 
 def _header_text(path: Path, length_bytes: bytes, size: int, file: Any) -> str:
@@ -98,7 +114,7 @@ def _header_text(path: Path, length_bytes: bytes, size: int, file: Any) -> str:
         raise ZooError(f"{path}: not a safetensors file: its header is not UTF-8") from None
 
 
-def _parse(path: Path, text: str) -> dict[str, Any]:
+def _parse(path: str, text: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != len(names) else []
@@ -106,16 +122,13 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
             raise ZooError(f"{path}: duplicate in the header: {', '.join(twice)}")
         return dict(pairs)
 
-    try:
-        entries = json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        raise ZooError(f"{path}: not a safetensors file: its header is not JSON ({error})") from None
+    entries = parse_json(text, f"{path}: header", pairs=unique)
     if not isinstance(entries, dict):
         raise ZooError(f"{path}: not a safetensors file: its header is not a JSON object")
     return entries
 
 
-def _entry(path: Path, name: str, entry: Any) -> tuple[TensorHeader, tuple[int, int]]:
+def _entry(path: str, name: str, entry: Any) -> tuple[TensorHeader, tuple[int, int]]:
     try:
         dtype, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
         integers = [*shape, start, stop]
@@ -123,7 +136,7 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[TensorHeader, tuple[int, 
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise ZooError(f"{path}: tensor {name}: expected dtype, shape and data_offsets, found {entry!r}") from None
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ZooError(f"{path}: tensor {name}: unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
     header = TensorHeader(dtype, shape)
     if header.nbytes != stop - start:
@@ -133,7 +146,7 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[TensorHeader, tuple[int, 
     return header, (start, stop)
 
 
-def _check_coverage(path: Path, offsets: dict[str, tuple[int, int]], base: int, size: int) -> None:
+def _check_coverage(path: str, offsets: dict[str, tuple[int, int]], base: int, size: int | None) -> None:
     position = base
     for name in sorted(offsets, key=lambda name: offsets[name]):
         start, stop = offsets[name]
@@ -142,6 +155,8 @@ def _check_coverage(path: Path, offsets: dict[str, tuple[int, int]], base: int, 
         if start < position:
             raise ZooError(f"{path}: tensor {name} overlaps the one before it, at byte {start}")
         position = stop
+    if size is None:
+        return
     if size < position:
         raise ZooError(f"{path}: truncated: expected {position} bytes, found {size}; fetch the file again")
     if size > position:

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from zoo.models.checkpoint import UNFINISHED
+from zoo.models.checkpoint import JOURNAL, UNFINISHED
 from zoo.models.errors import ZooError
+from zoo.models.manifest import is_file_name
 
 from .report import size_text
 
-JOURNAL = "journal.jsonl"
 LOCK = "lock"
 CONTENT = "content"
 
@@ -91,10 +91,9 @@ def stage(
         ZooError: the destination is not apart from the source, it exists, its folder cannot be written, the disk is
             too full, another process holds the staging folder, or it belongs to another job.
     """
-    _check_apart(source, destination)
-    if destination.exists() and not overwrite:
-        raise ZooError(f"{destination}: already exists; choose another destination or pass --overwrite to replace it")
-    folder = destination.with_name(destination.name + UNFINISHED)
+    check_destination(source, destination, overwrite=overwrite)
+    folder = unfinished_folder(destination)
+    _check_own(folder)
     with _locked(folder), open(folder / JOURNAL, "a+") as journal:
         staging = Staging(folder, destination, _entries(journal), journal)
         if not _continues(staging, job, overwrite):
@@ -115,11 +114,42 @@ def stage(
             raise KeyboardInterrupt(f"{destination} is unfinished; run the same command again to continue") from None
 
 
-def _check_apart(source: Path, destination: Path) -> None:
-    """Refuses a destination that would replace its source, or end up in it."""
-    one, other = source.resolve(), destination.resolve()
+def unfinished_folder(destination: Path) -> Path:
+    """Where a destination is made."""
+    return destination.with_name(destination.name + UNFINISHED)
+
+
+def check_destination(source: Path, destination: Path, *, overwrite: bool) -> None:
+    """Refuses a destination that cannot be made, is there already, would replace its source, or end up in it."""
+    for path in (source, destination):
+        if not is_file_name(str(path)) or not path.absolute().name:
+            raise ZooError(f"{str(path)!a}: expected a path in UTF-8, of something other than the root")
+    _check_apart(source, destination)
+    if not destination.name or destination.name == "..":
+        raise ZooError(f"{destination}: names a folder that is there; choose a destination that is not")
+    _check_apart(source, unfinished_folder(destination))
+    if os.path.lexists(destination) and (not overwrite or not destination.exists()):
+        what = "already exists" if destination.exists() else "is a link to nothing"
+        raise ZooError(f"{destination}: {what}; choose another destination or pass --overwrite to replace it")
+
+
+def _check_apart(source: Path, place: Path) -> None:
+    one, other = source.resolve(), place.resolve()
     if one == other or one in other.parents or other in one.parents:
-        raise ZooError(f"{destination}: is, holds or lies in the source {source}; choose a destination apart from it")
+        raise ZooError(f"{place}: is, holds or lies in the source {source}; choose a destination apart from it")
+
+
+def _check_own(folder: Path) -> None:
+    """Refuses a folder at the place of the staging folder that no conversion made."""
+    if not os.path.lexists(folder):
+        return
+    own = (LOCK, JOURNAL, CONTENT)
+    strange = [path.name for path in folder.iterdir() if path.name not in own] if folder.is_dir() else [folder.name]
+    if strange:
+        raise ZooError(
+            f"{folder}: is where an unfinished conversion would lie, and holds something else ({strange[0]}); "
+            "move it away or choose another destination"
+        )
 
 
 @contextmanager

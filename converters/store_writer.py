@@ -17,7 +17,9 @@ from typing import Self
 
 import numpy as np
 
-from zoo.models.checkpoint import PARAMS, TensorRecord, array_folder
+from zoo.models.checkpoint import PARAMS, array_folder
+from zoo.models.errors import CheckFailed, report_all
+from zoo.models.manifest import TensorRecord
 from zoo.models.zarr_array import write_array
 
 from .digest import copy_with_digest
@@ -86,10 +88,10 @@ def _lay_out(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
     # What Orbax would note of the arrays it saved here does not describe those that take their place.
     saving.array_metadata_store = None
     saving.enable_write_sharding_file = False
-    # Orbax says on its way that there is nothing to merge.
+    # Orbax says on its way that there is nothing to merge, and what fails it says with many tracebacks.
     logger = logging.getLogger("absl")
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         with context:
             ocp.save(str(path.absolute()), {name: np.zeros(1, dtype) for name, dtype in dtypes.items()})
@@ -105,6 +107,8 @@ def _lay_out(path: Path, dtypes: Mapping[str, np.dtype]) -> None:
 def copy_side_files(source: Path, destination: Path, names: Sequence[str]) -> dict[str, str]:
     """Copies files byte for byte, keeping their folders; returns the sha256 of each."""
     digests: dict[str, str] = {}
+    missing = (f"{name}: missing" for name in names if not (source / name).is_file())
+    report_all(missing, f"{source}: files are gone:", CheckFailed)
     for name in names:
         target = destination / name
         target.parent.mkdir(parents=True, exist_ok=True)

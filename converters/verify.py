@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zoo.models.checkpoint import SIDE_FILES, Store, open_store
+from zoo.models.checkpoint import PARAMS, SIDE_FILES, TREE, Store, open_store
 from zoo.models.errors import ZooError
+from zoo.models.json_file import read_json
+from zoo.models.manifest import MANIFEST
 
 from .cast import KEEP, cast
 from .digest import array_digest, file_sha256
+from .family import family_of
 from .hf_dir import HfDirectory, open_hf_directory
-from .orbax_to_hf import StoreTensors, header
+from .orbax_to_hf import StoreTensors, check_files, header
 from .report import Progress, Silent, Stopwatch, size_text
 
 
@@ -61,7 +64,7 @@ def verify(store_path: Path, against: Path | None = None, progress: Progress | N
             is compared with the same cast of the directory's.
 
     Raises:
-        ZooError: one of the two cannot be opened.
+        ZooError: one of the two cannot be opened, or zoo.json contradicts itself.
     """
     watch = Stopwatch()
     progress = progress or Silent()
@@ -70,7 +73,8 @@ def verify(store_path: Path, against: Path | None = None, progress: Progress | N
     manifest = store.manifest
     names = [*manifest.tensors, *manifest.redundant]
     nbytes = sum(header(record).nbytes for record in manifest.tensors.values())
-    problems = _side_file_problems(store)
+    check_files(store)
+    problems = [*_side_file_problems(store), *_model_problems(store), *_layout_problems(store)]
     if directory:
         problems += _name_problems(directory, names)
     progress.start(nbytes, "verifying")
@@ -119,7 +123,32 @@ def _side_file_problems(store: Store) -> list[str]:
             problems.append(f"{SIDE_FILES}/{name}: missing")
         elif (found := file_sha256(path)) != digest:
             problems.append(f"{SIDE_FILES}/{name}: sha256 {found}, expected {digest}")
+    there = (path.relative_to(store.side_files).as_posix() for path in store.side_files.rglob("*") if path.is_file())
+    problems += [
+        f"{SIDE_FILES}/{name}: not in the source" for name in sorted(there) if name not in store.manifest.side_files
+    ]
     return problems
+
+
+def _model_problems(store: Store) -> list[str]:
+    """Whether the network is the one that the source's config.json describes."""
+    path = store.side_files / "config.json"
+    if not path.is_file():
+        return []  # said already
+    try:
+        expected = family_of(read_json(path), str(path)).config(read_json(path))
+    except ZooError as error:
+        return [str(error)]
+    # A head that the file ties and that differed from the embedding is a parameter of its own.
+    if store.config in (expected, expected.model_copy(update={"tied_head": False})):
+        return []
+    return [f"{MANIFEST}: the model is not the one that {SIDE_FILES}/config.json describes"]
+
+
+def _layout_problems(store: Store) -> list[str]:
+    """Whether Orbax would find its own files."""
+    names = ("_CHECKPOINT_METADATA", f"{TREE}/_METADATA")
+    return [f"{PARAMS}/{name}: missing" for name in names if not (store.path / PARAMS / name).is_file()]
 
 
 def _name_problems(directory: HfDirectory, names: list[str]) -> list[str]:

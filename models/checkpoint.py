@@ -12,82 +12,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from .config import ModelConfig
-from .errors import ZooError
-from .zarr_array import numpy_dtype, read_array
+from .errors import ZooError, report_all
+from .json_file import read_json
+from .manifest import FORMAT_VERSION, MANIFEST, Manifest
+from .zarr_array import check_array, numpy_dtype, read_array
 
-FORMAT_VERSION = 2
-MANIFEST = "zoo.json"
 PARAMS = "params"
 # Orbax's folder for the one tree of a checkpoint.
 TREE = "state"
 SIDE_FILES = "hf"
 # An unfinished store or export lies beside its destination under this suffix until it is complete.
 UNFINISHED = ".unfinished"
+# In there, what tells how far the conversion came.
+JOURNAL = "journal.jsonl"
 # Bytes of parameters that one call into Orbax fetches: a call costs some 10 ms however little it moves.
 GROUP_BYTES = 32 << 20
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class TensorRecord(_Record):
-    """A source tensor as the store holds it: safetensors' dtype name, shape, and the XXH3-128 digest of its bytes in
-    the Hugging Face layout. `source_dtype` differs from `dtype` where the conversion cast it."""
-
-    dtype: str
-    source_dtype: str
-    shape: tuple[int, ...]
-    digest: str
-
-
-class FileRecord(_Record):
-    """A weight file of the source. The header as it stood in the file gives order, offsets and metadata."""
-
-    name: str
-    header: str
-
-
-class ParameterRecord(_Record):
-    """A parameter: numpy's name of its element type, its dimensions, and the logical axes they are called by."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    axes: tuple[str, ...]
-
-
-class Provenance(_Record):
-    source: str
-    zoo_version: str
-
-
-class Manifest(_Record):
-    """The content of zoo.json."""
-
-    format_version: int
-    family: str
-    model: ModelConfig
-    provenance: Provenance
-    parameters: Mapping[str, ParameterRecord]
-    tensors: Mapping[str, TensorRecord]
-    redundant: Mapping[str, str]
-    files: tuple[FileRecord, ...]
-    side_files: Mapping[str, str]
-
-    def write(self, folder: Path) -> None:
-        """Writes zoo.json into `folder` so that it is there whole or not at all."""
-        temporary = folder / (MANIFEST + ".tmp")
-        temporary.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        temporary.replace(folder / MANIFEST)
 
 
 @dataclass(frozen=True)
@@ -113,10 +62,8 @@ class Store:
             ZooError: the array is missing or damaged.
         """
         record = self.manifest.parameters[path]
-        try:
+        with _advice():
             return read_array(array_folder(self.path, path), record.shape, numpy_dtype(record.dtype))
-        except ZooError as error:
-            raise ZooError(f"{error}; convert the source again") from None
 
     def load(
         self, paths: Iterable[str], shardings: Mapping[str, Any] | None = None, dtype: Any = None
@@ -127,8 +74,19 @@ class Store:
             paths: native paths.
             shardings: for each path the sharding to place it in; the default device without.
             dtype: the element type to compute in.
+
+        Raises:
+            ZooError: a parameter is not in the store, or what is there is damaged.
         """
         import jax
+
+        paths = list(paths)
+        absent = (f"{path}: not in the store" for path in paths if path not in self.manifest.parameters)
+        report_all(absent, f"{self.path / MANIFEST}: parameters of the model are missing; convert the source again:")
+        for path in paths:
+            record = self.manifest.parameters[path]
+            with _advice():
+                check_array(array_folder(self.path, path), record.shape, numpy_dtype(record.dtype))
 
         def abstract(path: str) -> jax.ShapeDtypeStruct:
             stored = self.manifest.parameters[path]
@@ -164,10 +122,18 @@ class Store:
             with context:
                 # Orbax takes absolute paths only.
                 return ocp.load(str((self.path / PARAMS).absolute()), abstract)
-        except (ValueError, OSError, KeyError) as error:
+        except Exception as error:  # Orbax raises what its many parts raise
             raise ZooError(
                 f"{self.path / PARAMS}: cannot read {', '.join(list(abstract)[:3])}: {error}; convert the source again"
             ) from error
+
+
+@contextmanager
+def _advice() -> Generator[None]:
+    try:
+        yield
+    except ZooError as error:
+        raise ZooError(f"{error}; convert the source again") from None
 
 
 def array_folder(store: Path, path: str) -> Path:
@@ -181,7 +147,16 @@ def is_store(path: Path) -> bool:
 
 def looks_unfinished(path: Path) -> bool:
     """Whether a folder is, or is what is left of, a store without its zoo.json."""
-    return not is_store(path) and (path.name.endswith(UNFINISHED) or (path / PARAMS).is_dir())
+    if is_store(path) or (path / "config.json").exists():
+        return False
+    return path.name.endswith(UNFINISHED) or (path / PARAMS / TREE).is_dir()
+
+
+def refuse_unfinished(path: Path) -> None:
+    """Refuses a folder that a conversion is still making, or was when it was interrupted."""
+    for parent in (path.absolute(), *path.absolute().parents):
+        if parent.name.endswith(UNFINISHED) and (parent / JOURNAL).exists():
+            raise ZooError(f"{path}: unfinished: run the conversion to {parent.name.removesuffix(UNFINISHED)} again")
 
 
 def open_store(path: Path) -> Store:
@@ -190,6 +165,7 @@ def open_store(path: Path) -> Store:
     Raises:
         ZooError: the folder is no store, is unfinished, or was written by another version of the format.
     """
+    refuse_unfinished(path)
     if not path.is_dir():
         unfinished = path.with_name(path.name + UNFINISHED)
         hint = (
@@ -202,13 +178,11 @@ def open_store(path: Path) -> Store:
         what = "an unfinished store" if looks_unfinished(path) else "no store"
         raise ZooError(f"{path}: {what}: it has no {MANIFEST}; run `zoo convert hf-to-orbax` to make one")
     try:
-        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        content = read_json(path / MANIFEST)
         version = content.get("format_version")
         if version != FORMAT_VERSION:
             raise ZooError(f"{path / MANIFEST}: format_version is {version!r}, this zoo reads {FORMAT_VERSION}")
         manifest = Manifest.model_validate_json(json.dumps(content))
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError) as error:
-        raise ZooError(f"{path / MANIFEST}: not a JSON object: {error}; convert the source again") from None
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5]]
         raise ZooError(f"{path / MANIFEST}: damaged: {'; '.join(lines)}; convert the source again") from None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+# Problems that one error lists.
+MOST_LINES = 100
+
 
 class ZooError(Exception):
     """Bad input or usage: the command line prints it as `error: ...` and exits with 2."""
@@ -21,5 +24,7 @@ def report_all(problems: Iterable[str], heading: str, error: type[ZooError] = Zo
     """Raises one `error` that lists every problem under `heading`; does nothing when there is none."""
     found = list(problems)
     if found:
-        lines = "\n".join(f"  - {problem}" for problem in found)
+        lines = "\n".join(f"  - {problem}" for problem in found[:MOST_LINES])
+        if len(found) > MOST_LINES:
+            lines += f"\n  and {len(found) - MOST_LINES} more"
         raise error(f"{heading}\n{lines}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .errors import ZooError
+from .json_file import read_json
 
 # What a decoder writes for bytes that are no UTF-8, or not yet.
 REPLACEMENT = "\ufffd"
@@ -45,7 +45,7 @@ class Tokenizer:
         from transformers import AutoTokenizer
 
         try:
-            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # the library raises whatever its parsers raise
             raise ZooError(f"{directory}: cannot load a tokenizer: {error}") from error
         return cls(tokenizer, eos_of_files(directory))
@@ -150,9 +150,9 @@ def eos_of_files(directory: Path) -> frozenset[int]:
         path = directory / name
         if not path.is_file():
             continue
-        try:
-            ids = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-        except (ValueError, AttributeError) as error:
-            raise ZooError(f"{path}: not a JSON object: {error}") from None
-        found.update(item for item in (ids if isinstance(ids, list) else [ids]) if isinstance(item, int) and item >= 0)
+        ids = read_json(path).get("eos_token_id")
+        every = ids if isinstance(ids, list) else [ids]
+        if not all(item is None or (isinstance(item, int) and not isinstance(item, bool)) for item in every):
+            raise ZooError(f"{path}: eos_token_id: expected a token id, a list of them or null, found {ids!r}")
+        found.update(item for item in every if item is not None and item >= 0)
     return frozenset(found)

@@ -16,8 +16,10 @@ import numpy as np
 
 from .direct_write import write_at
 from .errors import ZooError
+from .json_file import read_json
 
 METADATA = ".zarray"
+EXPECTED_KEYS = ("shape", "dtype", "compressor", "filters", "order", "zarr_format", "dimension_separator")
 # A host that needs a part of a large array fetches the chunks it lies in.
 CHUNK_BYTES = 64 << 20
 
@@ -79,16 +81,29 @@ def read_array(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndar
     return array
 
 
+def check_array(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Compares what the folder holds with an array of this shape and type, by metadata and sizes alone.
+
+    Raises:
+        ZooError: they differ, or a chunk is missing or short.
+    """
+    rows = _check_metadata(folder, shape, dtype)
+    expected = (rows * math.prod(shape[1:]) if shape else 1) * dtype.itemsize
+    for number, _ in enumerate(range(0, shape[0] if shape else 1, rows)):
+        path = folder / _chunk_name(number, len(shape))
+        found = path.stat().st_size if path.is_file() else None
+        if found != expected:
+            raise ZooError(f"{path}: " + ("missing" if found is None else f"expected {expected} bytes, found {found}"))
+
+
 def _check_metadata(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
     """Compares the array's metadata with what it should be; returns the rows of a chunk."""
     path = folder / METADATA
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         chunks = content["chunks"]
-        found = {key: content[key] for key in ("shape", "dtype", "compressor", "filters", "order", "zarr_format")}
-    except FileNotFoundError:
-        raise ZooError(f"{path}: missing") from None
-    except (ValueError, KeyError, TypeError) as error:
+        found = {key: content[key] for key in EXPECTED_KEYS}
+    except KeyError as error:
         raise ZooError(f"{path}: not the metadata of an array: {error!r}") from None
     expected = {
         "shape": list(shape),
@@ -97,13 +112,14 @@ def _check_metadata(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> in
         "filters": None,
         "order": "C",
         "zarr_format": 2,
+        "dimension_separator": ".",
     }
     if found != expected:
         wrong = [f"{key} {found[key]!r}, expected {value!r}" for key, value in expected.items() if found[key] != value]
         raise ZooError(f"{path}: {', '.join(wrong)}")
     if not shape:
         return 1
-    if chunks[1:] != list(shape[1:]) or not isinstance(chunks[0], int) or chunks[0] < 1:
+    if not isinstance(chunks, list) or chunks[1:] != list(shape[1:]) or not isinstance(chunks[0], int) or chunks[0] < 1:
         raise ZooError(f"{path}: chunks {chunks} do not divide the first axis of {list(shape)} alone")
     return chunks[0]
 

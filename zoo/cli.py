@@ -67,7 +67,7 @@ def hf_to_orbax(
 
     path = resolve(source)
     if plan:
-        show(plan_hf_to_orbax(path, destination, dtype=dtype), json)
+        show(plan_hf_to_orbax(path, destination, dtype=dtype, overwrite=overwrite), json)
         return
     show(hf_to_orbax(path, destination, dtype=dtype, overwrite=overwrite, progress=Bar()), json)
 

@@ -18,4 +18,6 @@ def parse_size(text: str, what: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if found is None or found.group(2).upper() not in UNITS:
         raise ZooError(f"{what}: expected a size such as 5GB, 200MiB or 1000, found {text!r}")
+    if len(text) > 30:
+        raise ZooError(f"{what}: expected a size such as 5GB, found one of {len(text)} characters")
     return int(float(found.group(1)) * UNITS[found.group(2).upper()])

@@ -154,8 +154,8 @@ def test_what_was_written_is_not_written_again(tmp_path: Path, monkeypatch: pyte
     first = len(written)
     orbax_to_hf(tmp_path / "store", tmp_path / "back")
     tensors = len(tensors_of(dict(LLAMA.tiny)))
-    # The two runs together wrote each tensor once, but for those under way when the first ended.
-    assert tensors < len(written) < tensors + 8 and len(written) - first < tensors
+    # The second run wrote what was missing, and what was under way when the first ended.
+    assert tensors < len(written) and len(written) - first < tensors
     assert digests(tmp_path / "back") == digests(source)
 
 
