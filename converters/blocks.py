@@ -202,3 +202,26 @@ GROUPED_QKV_BIAS = (
     "(kv_heads [head_dim]) -> kv_heads head_dim",
     "(kv_heads [head_dim]) -> kv_heads head_dim",
 )
+
+# Gate and up, one below the other.
+GATE_UP = Row(
+    "model.layers.{i}.mlp.gate_up_proj.weight",
+    ("layers.{i}.mlp.gate.kernel", "layers.{i}.mlp.up.kernel"),
+    ("[ffn] embed -> embed ffn",) * 2,
+)
+
+# Norms after both halves of a block and not before, as OLMo 2 names them.
+POST_NORMS = (SANDWICH_NORMS[1], SANDWICH_NORMS[3])
+
+
+def _qk_norms(q: str, k: str) -> tuple[Row, ...]:
+    names = {"q": q, "k": k}
+    return tuple(
+        Row(f"model.layers.{{i}}.self_attn.{name}_norm.weight", f"layers.{{i}}.attn.{name}_norm.scale", pattern)
+        for name, pattern in names.items()
+    )
+
+
+# One norm over all heads together, and a norm of its own for each head.
+JOINT_QK_NORMS = _qk_norms("(heads head_dim) -> heads head_dim", "(kv_heads head_dim) -> kv_heads head_dim")
+OWN_QK_NORMS = _qk_norms("heads head_dim -> heads head_dim", "kv_heads head_dim -> kv_heads head_dim")

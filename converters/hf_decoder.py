@@ -138,9 +138,14 @@ def read_qwen_windows(fields: Fields) -> list[int | None]:
     return [None] * len(read_layer_types(fields, lambda _: FULL))
 
 
+def varied(layer: Layer, changes: Iterable[Mapping[str, Any]]) -> list[Layer]:
+    """Layers that differ in these fields of their attention alone."""
+    return [layer.model_copy(update={"attn": layer.attn.model_copy(update=change)}) for change in changes]
+
+
 def with_windows(layer: Layer, windows: Iterable[int | None]) -> list[Layer]:
     """Layers that differ in their windows alone."""
-    return [layer.model_copy(update={"attn": layer.attn.model_copy(update={"window": window})}) for window in windows]
+    return varied(layer, ({"window": window} for window in windows))
 
 
 def read_decoder(

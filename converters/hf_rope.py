@@ -62,6 +62,19 @@ def read_rope(
     return rope
 
 
+def read_local_rope(fields: Fields, head_dim: int, max_positions: int, theta: float) -> Rope:
+    """The rotary embedding of layers with a window, where they have one of their own.
+
+    Newer files have it in `rope_parameters`; in older ones it is a plain one with a base of its own, `theta`.
+    """
+    nested = fields.object("rope_parameters").get("sliding_attention")
+    if not isinstance(nested, dict):
+        return DefaultRope(theta=theta, dims=head_dim)
+    return read_rope(
+        Fields({"rope_parameters": nested}, problems=fields.problems), head_dim, max_positions, theta=theta
+    )
+
+
 def _has_original(rope: Rope) -> bool:
     return isinstance(rope, YarnRope | Llama3Rope | LongRope)
 

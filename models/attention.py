@@ -52,6 +52,10 @@ class Attention(nnx.Module):
             turn = context.rotations[rope]
             queries = rotate(queries, turn, interleaved=rope.interleaved)
             keys = rotate(keys, turn, interleaved=rope.interleaved)
+        growth = self.config.query_growth
+        if growth is not None:
+            factor = 1 + growth.beta * jnp.log(1 + jnp.floor(context.positions / growth.positions))
+            queries = queries * factor[:, :, None, None].astype(queries.dtype)
         window = self.config.window
         if cache is None:
             stored = KeyValues(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))

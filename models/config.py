@@ -112,6 +112,13 @@ class QkNorm(Config):
     kind: Literal["shared", "own", "joint"]
 
 
+class QueryGrowth(Config):
+    """Queries at position p are multiplied by 1 + beta * log(1 + floor(p / positions))."""
+
+    beta: float
+    positions: PositiveInt
+
+
 class Attention(Config):
     """Grouped-query attention; `kv_heads` divides `heads`.
 
@@ -135,6 +142,7 @@ class Attention(Config):
     window: PositiveInt | None = None
     softcap: PositiveFloat | None = None
     sinks: bool = False
+    query_growth: QueryGrowth | None = None
 
 
 # What brings the tokens of a sequence together.

@@ -10,7 +10,7 @@ from typing import Any
 
 from zoo.models.config import Layer, ModelConfig
 
-from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATE_UP, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm, read_window
 from ..layout import Row
@@ -21,11 +21,6 @@ QKV = Row(
     "model.layers.{i}.self_attn.qkv_proj.weight",
     tuple(f"layers.{{i}}.attn.{name}.kernel" for name in ("q", "k", "v")),
     ("[heads head_dim] embed -> embed heads head_dim", *("[kv_heads head_dim] embed -> embed kv_heads head_dim",) * 2),
-)
-GATE_UP = Row(
-    "model.layers.{i}.mlp.gate_up_proj.weight",
-    ("layers.{i}.mlp.gate.kernel", "layers.{i}.mlp.up.kernel"),
-    ("[ffn] embed -> embed ffn",) * 2,
 )
 ROWS = (*EMBEDDING_AND_HEAD, *PRE_NORMS, QKV, ATTENTION[3], GATE_UP, GATED_MLP[2])
 PASSENGERS = ROPE_BUFFERS

@@ -1,0 +1,77 @@
+"""Gemma 3's language model: Gemma 2 with norms of heads in the place of soft caps, and two rotary embeddings.
+
+Five layers of six have a window and turn with a base of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.models.config import Layer, ModelConfig, QkNorm
+
+from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, QK_NORMS, ROPE_BUFFERS, SANDWICH_NORMS
+from ..hf_config import Fields
+from ..hf_decoder import (
+    FULL,
+    SLIDING,
+    defaults,
+    read_attention,
+    read_decoder,
+    read_gated_mlp,
+    read_norm,
+    read_windows,
+    varied,
+)
+from ..hf_rope import read_local_rope
+from ..tiny import tiny
+
+ARCHITECTURES = ("Gemma3ForCausalLM",)
+ROWS = (*EMBEDDING_AND_HEAD, *SANDWICH_NORMS, *ATTENTION, *QK_NORMS, *GATED_MLP)
+PASSENGERS = ROPE_BUFFERS
+GELU = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
+DEFAULTS = {
+    **defaults(262208, 2304, 9216, layers=26, heads=8, kv_heads=4, head_dim=256, positions=131072),
+    **{**GELU, "query_pre_attn_scalar": 256, "sliding_window": 4096, "rope_local_base_freq": 10000.0},
+    "sliding_window_pattern": 6,
+}
+TINY = {
+    **tiny("gemma3_text", "Gemma3ForCausalLM", hidden_act=..., num_hidden_layers=3, rope_theta=1000000.0, **GELU),
+    **{"query_pre_attn_scalar": 24, "sliding_window": 9, "sliding_window_pattern": 2, "rope_local_base_freq": 500.0},
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+VARIANTS = {
+    "untied, biases, cap": {
+        **{"tie_word_embeddings": False, "attention_bias": True, "hidden_activation": "gelu"},
+        **{"final_logit_softcapping": 3.0, "rope_scaling": ...},
+    },
+    "layer types, new spelling": {
+        **{"layer_types": ["full_attention", "sliding_attention", "full_attention"], "rope_scaling": ...},
+        **{"rope_theta": ..., "rope_local_base_freq": ..., "sliding_window_pattern": ...},
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 777.0},
+        },
+    },
+}
+
+
+def config(hf: Mapping[str, Any]) -> ModelConfig:
+    """The network that a config.json describes."""
+    fields = Fields(hf, DEFAULTS)
+    norm, mlp = read_norm(fields, offset=1.0), read_gated_mlp(fields, activation="hidden_activation")
+    scale = fields.number("query_pre_attn_scalar") ** -0.5
+    head_norm = QkNorm(norm=norm, kind="shared")
+    attn = read_attention(fields, theta=1e6, layer_type=FULL, scale=scale, qk_norm=head_norm)
+    layer = Layer(attn_norm=norm, attn=attn, attn_post_norm=norm, mlp_norm=norm, mlp=mlp, mlp_post_norm=norm)
+    theta, pattern = fields.number("rope_local_base_freq"), fields.integer("sliding_window_pattern")
+    local = read_local_rope(fields, attn.head_dim, fields.integer("max_position_embeddings"), theta)
+    windows = read_windows(fields, lambda index: SLIDING if (index + 1) % pattern else FULL)
+    layers = varied(layer, ({"window": w, "rope": local if w else attn.rope} for w in windows))
+    # transformers has a field for a cap of scores, and does not look at it.
+    fields.neutral({"use_bidirectional_attention": (False,), "attn_logit_softcapping": (None,)})
+    options = {
+        "embedding_multiplier": fields.integer("hidden_size") ** 0.5,
+        "logit_softcap": fields.optional_number("final_logit_softcapping"),
+    }
+    return read_decoder(fields, "gemma3_text", layers, norm, ignored=["hidden_act"], **options)

@@ -1,0 +1,58 @@
+"""OLMo 3: OLMo 2 with a window on three layers of four, which turn plainly whatever the others do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.models.config import Layer, ModelConfig, QkNorm
+
+from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, JOINT_QK_NORMS, POST_NORMS, ROPE_BUFFERS
+from ..hf_config import Fields
+from ..hf_decoder import (
+    FULL,
+    SLIDING,
+    defaults,
+    read_attention,
+    read_decoder,
+    read_gated_mlp,
+    read_norm,
+    read_windows,
+    varied,
+)
+from ..hf_rope import read_local_rope
+from ..tiny import tiny
+
+ARCHITECTURES = ("Olmo3ForCausalLM",)
+ROWS = (*EMBEDDING_AND_HEAD, *POST_NORMS, *ATTENTION, *JOINT_QK_NORMS, *GATED_MLP)
+PASSENGERS = ROPE_BUFFERS
+DEFAULTS = defaults(50304, 4096, 11008, positions=2048, rms_norm_eps=1e-5, sliding_window=4096)
+TINY = {
+    **tiny("olmo3", "Olmo3ForCausalLM", head_dim=..., pad_token_id=0, num_hidden_layers=4, sliding_window=9),
+    **{"rope_theta": 500000.0, "max_position_embeddings": 64},
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+}
+VARIANTS = {
+    "tied, biases": {"tie_word_embeddings": True, "attention_bias": True, "rms_norm_eps": 0.1, "rope_scaling": ...},
+    "layer types, new spelling": {
+        **{"layer_types": ["full_attention", *["sliding_attention"] * 3], "rope_scaling": ..., "rope_theta": ...},
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    },
+}
+THETA = 500000.0
+
+
+def config(hf: Mapping[str, Any]) -> ModelConfig:
+    """The network that a config.json describes."""
+    fields = Fields(hf, DEFAULTS)
+    norm, mlp = read_norm(fields), read_gated_mlp(fields)
+    attn = read_attention(fields, theta=THETA, layer_type=FULL, qk_norm=QkNorm(norm=norm, kind="joint"))
+    layer = Layer(attn_norm=None, attn=attn, attn_post_norm=norm, mlp_norm=None, mlp=mlp, mlp_post_norm=norm)
+    # Older files' rope_theta is that of the other layers alone; transformers gives these its default.
+    local = read_local_rope(fields, attn.head_dim, fields.integer("max_position_embeddings"), THETA)
+    windows = read_windows(fields, lambda index: SLIDING if (index + 1) % 4 else FULL)
+    layers = varied(layer, ({"window": w, "rope": local if w else attn.rope} for w in windows))
+    return read_decoder(fields, "olmo3", layers, norm)
