@@ -225,3 +225,39 @@ def _qk_norms(q: str, k: str) -> tuple[Row, ...]:
 # One norm over all heads together, and a norm of its own for each head.
 JOINT_QK_NORMS = _qk_norms("(heads head_dim) -> heads head_dim", "(kv_heads head_dim) -> kv_heads head_dim")
 OWN_QK_NORMS = _qk_norms("heads head_dim -> heads head_dim", "kv_heads head_dim -> kv_heads head_dim")
+
+
+def expert_rows(prefix: str, router: str, gate: str, up: str, down: str) -> tuple[Row, ...]:
+    """A router, and experts that are tensors of their own, numbered in their names.
+
+    Args:
+        prefix: the block's name in the source.
+        router, gate, up, down: the names in it of the router and of an expert's matrices.
+    """
+    expert = f"{prefix}.experts.{{e}}"
+    return (
+        Row(f"{prefix}.{router}.weight", "layers.{i}.mlp.router.kernel", "experts embed -> embed experts"),
+        Row(f"{expert}.{gate}.weight", "layers.{i}.mlp.experts.gate.kernel", "experts ffn embed -> experts embed ffn"),
+        Row(f"{expert}.{up}.weight", "layers.{i}.mlp.experts.up.kernel", "experts ffn embed -> experts embed ffn"),
+        Row(f"{expert}.{down}.weight", "layers.{i}.mlp.experts.down.kernel", "experts embed ffn -> experts ffn embed"),
+    )
+
+
+def fused_expert_rows(gate_up: str, down: str) -> tuple[Row, ...]:
+    """All experts' gates and ups in one tensor, their downs in another."""
+    return (
+        Row(
+            gate_up,
+            ("layers.{i}.mlp.experts.gate.kernel", "layers.{i}.mlp.experts.up.kernel"),
+            ("experts [ffn] embed -> experts embed ffn",) * 2,
+        ),
+        Row(down, "layers.{i}.mlp.experts.down.kernel", "experts embed ffn -> experts ffn embed"),
+    )
+
+
+EXPERTS = expert_rows("model.layers.{i}.mlp", "gate", "gate_proj", "up_proj", "down_proj")
+# As transformers holds them in memory, and some tools write them.
+FUSED_EXPERTS = (
+    EXPERTS[0],
+    *fused_expert_rows("model.layers.{i}.mlp.experts.gate_up_proj", "model.layers.{i}.mlp.experts.down_proj"),
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zoo.models.config import Attention, GatedMlp, Layer, ModelConfig, Norm, PlainMlp
+from zoo.models.config import Attention, GatedMlp, Layer, MixtureOfExperts, ModelConfig, Norm, PlainMlp, Router
 
 from .hf_config import ACTIVATIONS, HARMLESS, NEUTRAL, Fields
 from .hf_rope import DEFAULT_THETA, context_length, read_rope
@@ -113,6 +113,36 @@ def read_window(fields: Fields) -> int | None:
     """`sliding_window`; absent and null mean none."""
     fields.skip(["sliding_window"])
     return fields.integer("sliding_window") if fields.has("sliding_window") else None
+
+
+def read_experts(fields: Fields, *, count: str, width: str, router: Router, **options: Any) -> MixtureOfExperts:
+    """A mixture of gated experts.
+
+    Args:
+        count, width: the names of the fields with the number of experts and the width of each.
+        router: how they are chosen; more than there are is a problem.
+        options: fields of `MixtureOfExperts`, which come before what the file says.
+    """
+    experts = fields.integer(count)
+    if router.top_k > experts:
+        fields.problem(f"num_experts_per_tok is {router.top_k}, {count} only {experts}")
+    activation = {} if "activation" in options else {"activation": fields.choice("hidden_act", ACTIVATIONS)}
+    return MixtureOfExperts(experts=experts, ffn=fields.integer(width), router=router, **activation, **options)
+
+
+def read_sparse_layers(fields: Fields) -> list[bool]:
+    """Whether each layer has experts: every `decoder_sparse_step`th, but for those in `mlp_only_layers`."""
+    count, step = fields.integer("num_hidden_layers"), fields.integer("decoder_sparse_step")
+    dense = fields.values.get("mlp_only_layers") or []
+    fields.skip(["mlp_only_layers"])
+    if not isinstance(dense, list) or not all(isinstance(item, int) for item in dense):
+        fields.problem(f"mlp_only_layers: expected a list of layers, found {dense!r}")
+        dense = []
+    return [index not in dense and (index + 1) % step == 0 for index in range(count)]
+
+
+# Fields of mixtures that matter to training alone.
+MOE_IGNORED = ("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
 
 
 def read_layer_types(

@@ -167,7 +167,63 @@ class PlainMlp(Config):
     bias: bool = False
 
 
-Mlp = Annotated[GatedMlp | PlainMlp, Field(discriminator="kind")]
+class ExpertGroups(Config):
+    """A token chooses among the experts of the `kept` best of `count` groups.
+
+    A group is judged by the sum of its `judged_by` best experts.
+    """
+
+    count: PositiveInt
+    kept: PositiveInt
+    judged_by: PositiveInt
+
+
+class Router(Config):
+    """How a token chooses `top_k` experts, and how much of each it takes.
+
+    Attributes:
+        score: what an expert's weight is: its share of a softmax over all, or over the chosen, or a sigmoid.
+        normalise: weights are divided by their sum.
+        scale: what weights are multiplied by in the end.
+        bias: logits have a learned bias.
+        selection_bias: the choice, not the weights, has a learned bias.
+    """
+
+    top_k: PositiveInt
+    score: Literal["softmax", "softmax_of_chosen", "sigmoid"]
+    normalise: bool = False
+    scale: float = 1.0
+    bias: bool = False
+    selection_bias: bool = False
+    groups: ExpertGroups | None = None
+
+
+class ClampedUnit(Config):
+    """The gate of gpt-oss: g * sigmoid(alpha * g) * (u + 1), with g at most `limit` and u within it."""
+
+    alpha: PositiveFloat
+    limit: PositiveFloat
+
+
+class MixtureOfExperts(Config):
+    """Gated MLPs, each `ffn` wide, of which the router chooses a few for each token.
+
+    Attributes:
+        activation: of their gates, or the clamped unit in its place.
+        shared: an MLP that every token goes through as well; where `shared_gate`, times a sigmoid of a product with x.
+    """
+
+    kind: Literal["experts"] = "experts"
+    experts: PositiveInt
+    ffn: PositiveInt
+    activation: Activation | ClampedUnit
+    bias: bool = False
+    router: Router
+    shared: GatedMlp | None = None
+    shared_gate: bool = False
+
+
+Mlp = Annotated[GatedMlp | PlainMlp | MixtureOfExperts, Field(discriminator="kind")]
 
 
 class Layer(Config):

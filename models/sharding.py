@@ -14,8 +14,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .abstract import AbstractParameter
 from .errors import report_all
 
-# Axes of a mesh: copies of the model, parts of every parameter, parts of the matrices that compute in parallel.
-MESH_AXES = ("data", "fsdp", "tensor")
+# Axes of a mesh: copies of the model, parts of every parameter, parts of the matrices that compute in parallel,
+# parts of the experts.
+MESH_AXES = ("data", "fsdp", "tensor", "expert")
 # For each logical axis the mesh axis that divides it; an axis that is not here is whole on every device.
 RULES: Mapping[str, str] = {
     "embed": "fsdp",
@@ -23,6 +24,7 @@ RULES: Mapping[str, str] = {
     "heads": "tensor",
     "kv_heads": "tensor",
     "ffn": "tensor",
+    "experts": "expert",
 }
 
 

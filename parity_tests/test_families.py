@@ -128,7 +128,8 @@ def test_greedy_continuations_are_those_of_full_passes(tmp_path: Path, family: F
 @pytest.mark.parametrize("family", BASES)
 def test_bfloat16_stays_within_the_error_that_the_reference_makes(tmp_path: Path, family: Family) -> None:
     reference = write_checkpoint(tmp_path, family.tiny)
-    tokens = random_tokens(4, 40)
+    # Many tokens: where experts are chosen, a choice that rounding turns weighs more than all else.
+    tokens = random_tokens(16, 40)
     exact = reference_logits(reference, tokens)
     ours = np.asarray(zoo.load(str(tmp_path), dtype="bfloat16").logits(tokens))
     theirs = reference_logits(reference.bfloat16(), tokens)

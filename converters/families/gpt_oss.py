@@ -1,0 +1,88 @@
+"""gpt-oss: experts with a clamped gate, sinks, biases everywhere, and a window on every other layer.
+
+Experts lie in one tensor, not transposed, gates and ups row by row. Files with MXFP4 blocks are not read yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.models.config import ClampedUnit, Layer, ModelConfig, Router
+
+from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, PRE_NORMS, ROPE_BUFFERS, linear
+from ..hf_config import Fields
+from ..hf_decoder import (
+    FULL,
+    MOE_IGNORED,
+    SLIDING,
+    defaults,
+    read_attention,
+    read_decoder,
+    read_experts,
+    read_norm,
+    read_windows,
+    with_windows,
+)
+from ..layout import Row
+from ..tiny import tiny
+
+ARCHITECTURES = ("GptOssForCausalLM",)
+MLP, NATIVE = "model.layers.{i}.mlp", "layers.{i}.mlp"
+ROWS = (
+    *EMBEDDING_AND_HEAD,
+    *PRE_NORMS,
+    *ATTENTION,
+    Row("model.layers.{i}.self_attn.sinks", "layers.{i}.attn.sinks", "heads -> heads"),
+    *linear(f"{MLP}.router", f"{NATIVE}.router", "experts embed -> embed experts", "experts -> experts"),
+    Row(
+        f"{MLP}.experts.gate_up_proj",
+        (f"{NATIVE}.experts.gate.kernel", f"{NATIVE}.experts.up.kernel"),
+        ("experts embed (ffn []) -> experts embed ffn",) * 2,
+    ),
+    Row(
+        f"{MLP}.experts.gate_up_proj_bias",
+        (f"{NATIVE}.experts.gate.bias", f"{NATIVE}.experts.up.bias"),
+        ("experts (ffn []) -> experts ffn",) * 2,
+    ),
+    Row(f"{MLP}.experts.down_proj", f"{NATIVE}.experts.down.kernel", "experts ffn embed -> experts ffn embed"),
+    Row(f"{MLP}.experts.down_proj_bias", f"{NATIVE}.experts.down.bias", "experts embed -> experts embed"),
+)
+PASSENGERS = ROPE_BUFFERS
+YARN = {
+    **{"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False},
+    "original_max_position_embeddings": 4096,
+}
+DEFAULTS = {
+    **defaults(201088, 2880, 2880, layers=36, heads=64, kv_heads=8, head_dim=64, positions=131072),
+    **{"rms_norm_eps": 1e-5, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128},
+    **{"attention_bias": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0},
+}
+SMALL = {**YARN, "factor": 4.0, "original_max_position_embeddings": 16}
+TINY = {
+    **tiny("gpt_oss", "GptOssForCausalLM", sliding_window=9, num_local_experts=4, num_experts_per_tok=2),
+    **{"rope_scaling": SMALL, "rope_theta": 150000.0, "swiglu_limit": 1.0},
+}
+VARIANTS = {
+    "layer types, tied, plain": {
+        **{"layer_types": ["full_attention", "sliding_attention"], "tie_word_embeddings": True, "swiglu_alpha": 1.0},
+        **{"rope_scaling": {**SMALL, "truncate": True}, "num_experts_per_tok": 3, "attention_bias": False},
+    },
+}
+
+
+def config(hf: Mapping[str, Any]) -> ModelConfig:
+    """The network that a config.json describes."""
+    plain = "rope_scaling" not in hf and "rope_parameters" not in hf
+    fields = Fields(hf, {**DEFAULTS, "rope_scaling": YARN} if plain else DEFAULTS)
+    norm, attn = read_norm(fields), read_attention(fields, theta=150000.0, sinks=True)
+    router = Router(top_k=fields.integer("num_experts_per_tok"), score="softmax_of_chosen", bias=True)
+    unit = ClampedUnit(alpha=fields.number("swiglu_alpha"), limit=fields.number("swiglu_limit"))
+    width = "intermediate_size"
+    mlp = read_experts(fields, count="num_local_experts", width=width, router=router, activation=unit, bias=True)
+    layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
+    windows = read_windows(fields, lambda index: FULL if index % 2 else SLIDING)
+    # The unit is the model's own; this is what files say of it.
+    fields.neutral({"hidden_act": ("silu",)})
+    ignored = [*MOE_IGNORED, "initial_context_length", "experts_per_token"]
+    return read_decoder(fields, "gpt_oss", with_windows(layer, windows), norm, ignored=ignored)
