@@ -261,3 +261,29 @@ FUSED_EXPERTS = (
     EXPERTS[0],
     *fused_expert_rows("model.layers.{i}.mlp.experts.gate_up_proj", "model.layers.{i}.mlp.experts.down_proj"),
 )
+
+# An expert, or several as one, that every token goes through beside those it chooses.
+SHARED_EXPERTS = (
+    Row(
+        "model.layers.{i}.mlp.shared_experts.gate_proj.weight",
+        "layers.{i}.mlp.shared.gate.kernel",
+        "ffn embed -> embed ffn",
+    ),
+    Row(
+        "model.layers.{i}.mlp.shared_experts.up_proj.weight",
+        "layers.{i}.mlp.shared.up.kernel",
+        "ffn embed -> embed ffn",
+    ),
+    Row(
+        "model.layers.{i}.mlp.shared_experts.down_proj.weight",
+        "layers.{i}.mlp.shared.down.kernel",
+        "embed ffn -> ffn embed",
+    ),
+)
+SELECTION_BIAS = Row(
+    "model.layers.{i}.mlp.gate.e_score_correction_bias",
+    "layers.{i}.mlp.router.selection_bias",
+    "experts -> experts",
+)
+# Layers that predict further tokens, which come after the last of the network's own.
+LAYERS_AFTER = ("model.layers.{after}.*",)

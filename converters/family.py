@@ -7,7 +7,8 @@ A family's file has a docstring saying what is unusual about it and these names:
     ROWS            its layout table
     OTHER_ROWS      optional: tables of other ways in which its tensors are named and divided; their names choose
     PASSENGERS      templates of tensors carried along untouched (buffers that the forward pass computes itself, parts
-                    that take no part in language); one that ends in `*` fits every name that begins so
+                    that take no part in language); one that ends in `*` fits every name that begins so, and the
+                    index `{after}` fits layers after the network's last, such as those that predict further tokens
     TINY            a small config.json, for tests
     VARIANTS        changes to it by name, for tests: between them every field has two values; `...` takes a field out
 
@@ -56,12 +57,19 @@ class Family:
         ]
         return self.tables[fits.index(max(fits))]
 
-    def is_passenger(self, name: str) -> bool:
-        """Whether a source tensor is one that is carried along untouched."""
-        return any(
-            name.startswith(template[:-1]) if template.endswith("*") else match(template, name) is not None
-            for template in self.passengers
-        )
+    def is_passenger(self, name: str, layers: int) -> bool:
+        """Whether a source tensor is one that is carried along untouched, in a network of so many layers."""
+        return any(_fits(template, name, layers) for template in self.passengers)
+
+
+def _fits(template: str, name: str, layers: int) -> bool:
+    if not template.endswith("*"):
+        return match(template, name) is not None
+    before, marker, _ = template.partition("{after}")
+    if not marker:
+        return name.startswith(template[:-1])
+    index = name.removeprefix(before).split(".")[0]
+    return name.startswith(before) and index.isdecimal() and int(index) >= layers
 
 
 @cache

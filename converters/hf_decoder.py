@@ -162,8 +162,13 @@ def read_windows(fields: Fields, otherwise: Callable[[int], str]) -> list[int | 
 def read_qwen_windows(fields: Fields) -> list[int | None]:
     """Each layer's window: Qwen's layers from `max_window_layers` on have one, if `use_sliding_window` says so."""
     first = fields.integer("max_window_layers", minimum=0)
+    return read_used_windows(fields, lambda index: SLIDING if index >= first else FULL)
+
+
+def read_used_windows(fields: Fields, otherwise: Callable[[int], str]) -> list[int | None]:
+    """Each layer's window, if `use_sliding_window` says that there is any; `otherwise` as for `read_layer_types`."""
     if fields.boolean("use_sliding_window"):
-        return read_windows(fields, lambda index: SLIDING if index >= first else FULL)
+        return read_windows(fields, otherwise)
     fields.skip(["sliding_window"])
     return [None] * len(read_layer_types(fields, lambda _: FULL))
 

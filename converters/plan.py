@@ -64,8 +64,11 @@ def plan_conversion(
     config, redundant = _tied_head(rows, config, source, compare_tied)
     bindings, problems = bind(rows, abstract_parameters(config))
     report_all(problems, f"the layout table of {family.model_type} does not fit the model:")
+    count = len(config.layers)
     passengers = [
-        passenger_binding(name, header.shape) for name, header in source.headers.items() if family.is_passenger(name)
+        passenger_binding(name, header.shape)
+        for name, header in source.headers.items()
+        if family.is_passenger(name, count)
     ]
     bindings += passengers
     _check_source(family, config, bindings, redundant, source)
@@ -86,7 +89,9 @@ def _check_source(
                 f"{source.where(name)}: tensor {name} has shape {list(header.shape)}, "
                 f"the configuration asks for {list(shape)}"
             )
-        elif header.dtype not in FLOATS and header.dtype in DTYPES and not family.is_passenger(name):
+        elif (
+            header.dtype not in FLOATS and header.dtype in DTYPES and not family.is_passenger(name, len(config.layers))
+        ):
             problems.append(
                 f"{source.where(name)}: tensor {name} holds {header.dtype}, expected one of {', '.join(FLOATS)}"
             )

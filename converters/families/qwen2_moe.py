@@ -20,6 +20,7 @@ from ..hf_decoder import (
     read_gated_mlp,
     read_norm,
     read_sparse_layers,
+    read_used_windows,
 )
 from ..layout import Row
 from ..tiny import tiny
@@ -65,9 +66,8 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     options = {"shared": shared, "shared_gate": True}
     experts = read_experts(fields, count="num_experts", width="moe_intermediate_size", router=router, **options)
     dense = read_gated_mlp(fields)
-    used, last = fields.boolean("use_sliding_window"), fields.integer("max_window_layers", minimum=0)
-    windows = read_windows(fields, lambda index: SLIDING if index % 2 == 0 and index < last else FULL)
-    windows = windows if used else [None] * len(windows)
+    last = fields.integer("max_window_layers", minimum=0)
+    windows = read_used_windows(fields, lambda index: SLIDING if index % 2 == 0 and index < last else FULL)
     layers = [
         Layer(attn_norm=norm, attn=attn.model_copy(update={"window": w}), mlp_norm=norm, mlp=experts if s else dense)
         for s, w in zip(read_sparse_layers(fields), windows, strict=True)

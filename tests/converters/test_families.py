@@ -53,6 +53,9 @@ def test_the_file_says_what_the_registry_needs(family: Family) -> None:
 def test_an_absent_field_has_the_value_that_transformers_gives_it(family: Family) -> None:
     theirs = AutoConfig.for_model(family.model_type).to_dict()
     bare = {"model_type": family.model_type, "architectures": list(family.architectures[:1])}
+    if theirs.get("head_dim") is None and "head_dim" in family.tiny:
+        # Not every family's default sizes leave whole heads; files name them.
+        bare["head_dim"] = family.tiny["head_dim"]
     default = family.config(bare)
     for name in set(family.tiny) | {field for fields in family.variants.values() for field in fields}:
         # What turns positions is told in many spellings, and tested with them.
@@ -112,3 +115,11 @@ def test_an_unknown_field_and_an_unknown_activation_are_refused(family: Family) 
 def test_a_dense_family_is_one_short_file() -> None:
     for path in Path(package.__path__[0]).glob("[a-z]*.py"):
         assert len(path.read_text().splitlines()) <= 90, f"{path.name}: move what others share into blocks"
+
+
+def test_layers_after_the_last_are_passengers_and_others_are_not() -> None:
+    family = next(family for family in families() if family.model_type == "glm4_moe")
+    assert family.is_passenger("model.layers.2.eh_proj.weight", 2)
+    assert family.is_passenger("model.layers.10.mlp.gate.weight", 2)
+    assert not family.is_passenger("model.layers.1.eh_proj.weight", 2)
+    assert not family.is_passenger("model.layers.x.eh_proj.weight", 2)
