@@ -42,5 +42,7 @@ class Norm(nnx.Module):
             wide = wide - jnp.mean(wide, axis=self.axes, keepdims=True)
         variance = jnp.mean(wide * wide, axis=self.axes, keepdims=True)
         scale = self.scale[...].astype(jnp.float32)
-        scaled = wide * jax.lax.rsqrt(variance + self.config.epsilon) * (self.config.offset + scale)
+        if self.config.offset:
+            scale = self.config.offset + scale
+        scaled = wide * jax.lax.rsqrt(variance + self.config.epsilon) * scale
         return (scaled if self.bias is None else scaled + self.bias[...].astype(jnp.float32)).astype(x.dtype)
