@@ -6,7 +6,7 @@ BIN := .venv/bin
 # Named after the interpreter, so that another PYTHON makes .venv anew.
 made := .venv/.made-by-$(subst /,-,$(PYTHON))
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format docs clean
 
 demo: .venv/.run
 	$(BIN)/python -m zoo.demo
@@ -22,6 +22,9 @@ lint: .venv/.test
 format: .venv/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/.run
+	$(BIN)/python benchmarks/families.py
 
 clean:
 	rm -rf .venv build dist demo .pytest_cache .ruff_cache .hypothesis *.egg-info

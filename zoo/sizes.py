@@ -21,3 +21,12 @@ def parse_size(text: str, what: str) -> int:
     if len(text) > 30:
         raise ZooError(f"{what}: expected a size such as 5GB, found one of {len(text)} characters")
     return int(float(found.group(1)) * UNITS[found.group(2).upper()])
+
+
+def count(number: int) -> str:
+    """A large number in three digits or so: 135M, 8.03B, 671B."""
+    for unit, name in ((10**9, "B"), (10**6, "M")):
+        # What rounds to the unit is one.
+        if number >= 0.9995 * unit:
+            return f"{number / unit:#.3g}".rstrip(".") + name
+    return str(number)

@@ -46,14 +46,17 @@ TINY = {
 }
 VARIANTS = {
     "one norm": {"num_ln_in_parallel_attn": 1, "bias": False, "tie_word_embeddings": False, "rope_theta": 500.0},
-    "multi-query": {**OLD, "num_kv_heads": ..., "ffn_hidden_size": 256},
+    "multi-query": {**OLD, "num_kv_heads": ..., "ffn_hidden_size": ...},
     "multi-head, one after another": {**OLD, "multi_query": False, "parallel_attn": False, "num_kv_heads": None},
 }
 
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    fields = Fields(renamed(hf, NAMES), DEFAULTS)
+    names = renamed(hf, NAMES)
+    if names.get("intermediate_size") is None:
+        names["intermediate_size"] = 4 * Fields(names, DEFAULTS).integer("hidden_size")
+    fields = Fields(names, DEFAULTS)
     new, parallel = fields.boolean("new_decoder_architecture"), fields.boolean("parallel_attn")
     if new and not parallel:
         fields.problem("parallel_attn: only true is supported with new_decoder_architecture, found False")

@@ -99,6 +99,8 @@ def test_people_get_lines(tmp_path: Path, run: Run) -> None:
         (["inspect", "nowhere"], "nowhere: no such path, and no name in the catalog"),
         (["inspect", "smollm2-135m-instuct"], "the nearest name is 'smollm2-135m-instruct'"),
         (["inspect", "meta-llama/Llama-3.2-1B"], "must be downloaded first"),
+        (["inspect", "llama3.1-8b"], "hf download meta-llama/Llama-3.1-8B --local-dir Llama-3.1-8B"),
+        (["decode", "llama3.1-8b", "--prompt", "x"], "its weights do not come with the catalog; download them"),
         (["inspect", "./nowhere"], "nowhere: no such file or directory"),
         (["verify", "nowhere"], "expected a store, found nothing"),
         (["convert", "hf-to-orbax", "nowhere", "store"], "nowhere: no such path"),
