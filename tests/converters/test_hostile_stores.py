@@ -14,9 +14,10 @@ import zoo
 from zoo.converters.hf_to_orbax import hf_to_orbax, plan_hf_to_orbax
 from zoo.converters.inspect import inspect
 from zoo.converters.orbax_to_hf import orbax_to_hf
+from zoo.converters.source import DTYPES
 from zoo.converters.verify import verify
 from zoo.models.errors import CheckFailed, ZooError
-from zoo.models.manifest import Manifest
+from zoo.models.manifest import SAFETENSORS_DTYPES, Manifest
 
 from .checkpoints import write_checkpoint
 
@@ -182,3 +183,7 @@ def test_a_tokenizers_own_code_is_not_run(tmp_path: Path, capfd: pytest.CaptureF
     with pytest.raises(ZooError, match="cannot load a tokenizer"):
         zoo.load(str(source))
     assert not (tmp_path / "ran").exists() and "[y/N]" not in capfd.readouterr().out
+
+
+def test_a_store_and_a_source_know_the_same_element_types() -> None:
+    assert set(DTYPES) == SAFETENSORS_DTYPES
