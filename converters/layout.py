@@ -223,7 +223,7 @@ def _groups(side: str, text: str) -> tuple[tuple[str, ...], ...]:
             break
         groups.append(tuple(token.group(1).split()) if token.group(2) is None else (token.group(2),))
         position = token.end()
-    if position != len(side):
+    if side[position:].strip():
         raise ValueError(f"pattern {text!r}: cannot read {side[position:]!r}")
     return tuple(groups)
 
@@ -232,7 +232,7 @@ def contiguous(view: np.ndarray) -> np.ndarray:
     """A C-contiguous array with the elements of `view`; the view itself where it already is one."""
     width = view.dtype.itemsize
     if view.flags.c_contiguous or width not in XLA_WIDTHS:
-        return np.ascontiguousarray(view)
+        return np.asarray(view, order="C")
     import jax
 
     # Putting a view on a device makes it contiguous, by blocks that fit the caches. Bytes move, numbers do not: as

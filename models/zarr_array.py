@@ -31,7 +31,8 @@ def numpy_dtype(name: str) -> np.dtype:
 
 def write_array(folder: Path, array: np.ndarray) -> None:
     """Writes an array over whatever the folder held; its bytes are on disk when this returns."""
-    array = np.ascontiguousarray(array)
+    # Unlike ascontiguousarray, which makes a vector of a scalar.
+    array = np.asarray(array, order="C")
     rows = _chunk_rows(array.shape, array.dtype.itemsize)
     folder.mkdir(parents=True, exist_ok=True)
     for number, start in enumerate(range(0, array.shape[0] if array.ndim else 1, rows)):

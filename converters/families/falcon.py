@@ -71,6 +71,6 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     mlp = read_plain_mlp(fields, activation="activation", bias=bias)
     alone = norms == 2 or not parallel
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm if alone else None, mlp=mlp, parallel=parallel)
-    fields.neutral({"alibi": (False,)})
+    fields.neutral({"alibi": (False,), "apply_residual_connection_post_layernorm": (False,)})
     layers = [layer] * fields.integer("num_hidden_layers")
     return read_decoder(fields, "falcon", layers, norm, ignored=["num_ln_in_parallel_attn"])

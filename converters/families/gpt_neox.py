@@ -36,6 +36,7 @@ ROWS = (
 )
 OTHER_ROWS = (prefixed(ROWS, "embed_out", "lm_head"),)
 PASSENGERS = tuple(f"{LAYER}.attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq"))
+DROPOUTS = ("classifier_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob")
 NAMES = {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"}
 DEFAULTS = {
     **defaults(50432, 6144, 24576, layers=44, heads=64, positions=2048),
@@ -65,4 +66,4 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     parallel = fields.boolean("use_parallel_residual")
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp, parallel=parallel)
     layers = [layer] * fields.integer("num_hidden_layers")
-    return read_decoder(fields, "gpt_neox", layers, norm, ignored=["classifier_dropout"])
+    return read_decoder(fields, "gpt_neox", layers, norm, ignored=DROPOUTS)

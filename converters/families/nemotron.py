@@ -36,4 +36,5 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     norm = Norm(epsilon=fields.number("norm_eps"), kind="layer", offset=1.0, bias=True)
     attn = read_attention(fields, fraction=0.5)
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=read_plain_mlp(fields, bias=fields.boolean("mlp_bias")))
-    return read_decoder(fields, "nemotron", [layer] * fields.integer("num_hidden_layers"), norm)
+    layers = [layer] * fields.integer("num_hidden_layers")
+    return read_decoder(fields, "nemotron", layers, norm, ignored=["kv_channels"])

@@ -112,6 +112,26 @@ def test_an_unknown_field_and_an_unknown_activation_are_refused(family: Family) 
         family.config({**family.tiny, name: "sine"})
 
 
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("falcon", {"apply_residual_connection_post_layernorm": False, "auto_map": {"AutoConfig": "its.Own"}}),
+        ("gpt_neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0}),
+        ("nemotron", {"kv_channels": 128}),
+        ("phi3", {"attention_bias": False, "auto_map": {"AutoConfig": "its.Own"}, "rope_scaling": None}),
+    ],
+)
+def test_what_published_files_say_beside_the_arithmetic_changes_nothing(family: str, fields: dict[str, Any]) -> None:
+    found = next(other for other in families() if other.model_type == family)
+    assert found.config({**found.tiny, **fields}) == found.config(found.tiny)
+
+
+def test_falcon_with_alibi_is_refused() -> None:
+    falcon = next(family for family in families() if family.model_type == "falcon")
+    with pytest.raises(ZooError, match="alibi: only False is supported"):
+        falcon.config({**falcon.tiny, "alibi": True})
+
+
 def test_a_dense_family_is_one_short_file() -> None:
     for path in Path(package.__path__[0]).glob("[a-z]*.py"):
         assert len(path.read_text().splitlines()) <= 90, f"{path.name}: move what others share into blocks"

@@ -92,6 +92,7 @@ def test_passengers_travel_untouched(tmp_path: Path) -> None:
     tensors = tensors_of(dict(LLAMA.tiny))
     tensors["model.layers.1.self_attn.rotary_emb.inv_freq"] = np.linspace(0, 1, 4, dtype=np.float32)
     tensors["model.rotary_emb.inv_freq"] = np.arange(4, dtype=np.int64)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.array(-1e9, np.float32)  # a scalar, as masks have
     source = write_checkpoint(tmp_path / "source", tensors=tensors, shards=2)
     assert digests(there_and_back(source, tmp_path)) == digests(source)
     assert "layers.1.attn.q.kernel" in open_store(tmp_path / "store").manifest.parameters
