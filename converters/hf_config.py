@@ -30,7 +30,8 @@ HARMLESS = frozenset(
     max_length min_length do_sample temperature top_k top_p typical_p repetition_penalty length_penalty
     no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids num_return_sequences num_beams num_beam_groups
     diversity_penalty early_stopping exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
-    remove_invalid_values auto_map attn_implementation _attn_implementation _attn_implementation_autoset
+    remove_invalid_values auto_map cache_implementation
+    attn_implementation _attn_implementation _attn_implementation_autoset
     unsloth_version unsloth_fixed transformers.js_config is_llama_config max_sequence_length
     """.split()  # noqa: SIM905
 )

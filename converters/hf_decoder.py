@@ -159,6 +159,19 @@ def read_windows(fields: Fields, otherwise: Callable[[int], str]) -> list[int | 
     return [window if kind == SLIDING else None for kind in read_layer_types(fields, otherwise)]
 
 
+def read_pattern(fields: Fields, *others: str) -> Callable[[int], str]:
+    """Every so many-th layer is a full one, as `sliding_window_pattern` says.
+
+    Args:
+        others: further names of that number, which transformers does not look at. Unless the file lists its layers, one
+            that says something else leaves open what is meant.
+    """
+    pattern = fields.integer("sliding_window_pattern")
+    fields.neutral({} if fields.has("layer_types") else dict.fromkeys(others, (pattern,)))
+    fields.skip(others)
+    return lambda index: SLIDING if (index + 1) % pattern else FULL
+
+
 def read_qwen_windows(fields: Fields) -> list[int | None]:
     """Each layer's window: Qwen's layers from `max_window_layers` on have one, if `use_sliding_window` says so."""
     first = fields.integer("max_window_layers", minimum=0)

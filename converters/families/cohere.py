@@ -29,7 +29,7 @@ TINY = {
 VARIANTS = {
     "norms of heads, untied, biases": {
         **{"use_qk_norm": True, "tie_word_embeddings": False, "attention_bias": True, "logit_scale": 2.0},
-        "layer_norm_eps": 0.1,
+        **{"layer_norm_eps": 0.1, "model_max_length": 131072, "pretraining_tp": 1},
     },
 }
 
@@ -42,4 +42,5 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     attn = read_attention(fields, theta=500000.0, interleaved=True, qk_norm=head_norm)
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=None, mlp=read_gated_mlp(fields), parallel=True)
     layers = [layer] * fields.integer("num_hidden_layers")
-    return read_decoder(fields, "cohere", layers, norm, logit_multiplier=fields.number("logit_scale"))
+    ignored = ["model_max_length", "pretraining_tp"]
+    return read_decoder(fields, "cohere", layers, norm, ignored=ignored, logit_multiplier=fields.number("logit_scale"))

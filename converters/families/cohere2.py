@@ -9,7 +9,7 @@ from zoo.models.config import Layer, ModelConfig, Norm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
 from ..hf_config import Fields
-from ..hf_decoder import FULL, SLIDING, defaults, read_attention, read_decoder, read_gated_mlp, read_windows, varied
+from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_pattern, read_windows, varied
 from ..tiny import tiny
 
 ARCHITECTURES = ("Cohere2ForCausalLM",)
@@ -26,6 +26,7 @@ TINY = {
 VARIANTS = {
     "layer types, untied, biases": {
         **{"layer_types": ["full_attention", "sliding_attention"], "sliding_window_pattern": ...},
+        **{"_sliding_window_pattern": 4, "layer_switch": 4, "cache_implementation": "hybrid"},
         **{"tie_word_embeddings": False, "attention_bias": True, "layer_norm_eps": 0.1, "rope_theta": 50000.0},
     },
 }
@@ -40,8 +41,7 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     norm = Norm(epsilon=fields.number("layer_norm_eps"), kind="layer")
     attn = read_attention(fields, interleaved=True)
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=None, mlp=read_gated_mlp(fields), parallel=True)
-    pattern = fields.integer("sliding_window_pattern")
-    windows = read_windows(fields, lambda index: SLIDING if (index + 1) % pattern else FULL)
+    windows = read_windows(fields, read_pattern(fields, "_sliding_window_pattern", "layer_switch"))
     layers = varied(layer, ({"window": w, "rope": attn.rope if w else None} for w in windows))
     fields.neutral({**SAME, **TRUE, "use_qk_norm": (False,)})
     fields.skip(["order_of_interleaved_layers"])

@@ -14,12 +14,12 @@ from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, QK_NORMS, ROPE_BU
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
-    SLIDING,
     defaults,
     read_attention,
     read_decoder,
     read_gated_mlp,
     read_norm,
+    read_pattern,
     read_windows,
     varied,
 )
@@ -48,6 +48,8 @@ VARIANTS = {
     "layer types, new spelling": {
         **{"layer_types": ["full_attention", "sliding_attention", "full_attention"], "rope_scaling": ...},
         **{"rope_theta": ..., "rope_local_base_freq": ..., "sliding_window_pattern": ...},
+        # What files say besides: where there is a list of layers, nobody looks at the one, and never at the other.
+        **{"_sliding_window_pattern": 6, "cache_implementation": "hybrid"},
         "rope_parameters": {
             "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 777.0},
@@ -59,19 +61,21 @@ VARIANTS = {
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
     fields = Fields(hf, DEFAULTS)
+    return read(fields, "gemma3_text", logit_softcap=fields.optional_number("final_logit_softcapping"))
+
+
+def read(fields: Fields, what: str, **options: Any) -> ModelConfig:
+    """The network that a config.json describes, or a part of one; `what` and `options` as for `read_decoder`."""
     norm, mlp = read_norm(fields, offset=1.0), read_gated_mlp(fields, activation="hidden_activation")
     scale = fields.number("query_pre_attn_scalar") ** -0.5
     head_norm = QkNorm(norm=norm, kind="shared")
     attn = read_attention(fields, theta=1e6, layer_type=FULL, scale=scale, qk_norm=head_norm)
     layer = Layer(attn_norm=norm, attn=attn, attn_post_norm=norm, mlp_norm=norm, mlp=mlp, mlp_post_norm=norm)
-    theta, pattern = fields.number("rope_local_base_freq"), fields.integer("sliding_window_pattern")
+    theta = fields.number("rope_local_base_freq")
     local = read_local_rope(fields, attn.head_dim, fields.integer("max_position_embeddings"), theta)
-    windows = read_windows(fields, lambda index: SLIDING if (index + 1) % pattern else FULL)
+    windows = read_windows(fields, read_pattern(fields, "_sliding_window_pattern"))
     layers = varied(layer, ({"window": w, "rope": local if w else attn.rope} for w in windows))
     # transformers has a field for a cap of scores, and does not look at it.
     fields.neutral({"use_bidirectional_attention": (False,), "attn_logit_softcapping": (None,)})
-    options = {
-        "embedding_multiplier": fields.integer("hidden_size") ** 0.5,
-        "logit_softcap": fields.optional_number("final_logit_softcapping"),
-    }
-    return read_decoder(fields, "gemma3_text", layers, norm, ignored=["hidden_act"], **options)
+    options["embedding_multiplier"] = fields.integer("hidden_size") ** 0.5
+    return read_decoder(fields, what, layers, norm, ignored=["hidden_act"], **options)

@@ -115,7 +115,10 @@ def test_an_unknown_field_and_an_unknown_activation_are_refused(family: Family) 
 @pytest.mark.parametrize(
     ("family", "fields"),
     [
+        ("cohere", {"model_max_length": 131072, "pretraining_tp": 1}),
+        ("cohere2", {"_sliding_window_pattern": 2, "cache_implementation": "hybrid", "layer_switch": 2}),
         ("falcon", {"apply_residual_connection_post_layernorm": False, "auto_map": {"AutoConfig": "its.Own"}}),
+        ("gemma3_text", {"_sliding_window_pattern": 2, "cache_implementation": "hybrid"}),
         ("gpt_neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0}),
         ("nemotron", {"kv_channels": 128}),
         ("phi3", {"attention_bias": False, "auto_map": {"AutoConfig": "its.Own"}, "rope_scaling": None}),
@@ -124,6 +127,15 @@ def test_an_unknown_field_and_an_unknown_activation_are_refused(family: Family) 
 def test_what_published_files_say_beside_the_arithmetic_changes_nothing(family: str, fields: dict[str, Any]) -> None:
     found = next(other for other in families() if other.model_type == family)
     assert found.config({**found.tiny, **fields}) == found.config(found.tiny)
+
+
+@pytest.mark.parametrize(("family", "name"), [("cohere2", "layer_switch"), ("gemma3_text", "_sliding_window_pattern")])
+def test_names_of_a_pattern_that_disagree_are_refused_unless_layers_are_listed(family: str, name: str) -> None:
+    found = next(other for other in families() if other.model_type == family)
+    with pytest.raises(ZooError, match=f"{name}: only 2 is supported, found 3"):
+        found.config({**found.tiny, name: 3})
+    listed = {**found.tiny, "layer_types": ["full_attention"] * found.tiny["num_hidden_layers"]}
+    assert found.config({**listed, name: 3}) == found.config(listed)
 
 
 def test_falcon_with_alibi_is_refused() -> None:
