@@ -43,7 +43,7 @@ def read_rope(
         layer_type: the kind of layer, where each may have an object of its own.
     """
     name, values = _one_spelling(fields, layer_type)
-    inner = Fields(values, prefix=f"{name}.", problems=fields.problems)
+    inner = Fields(values, prefix=f"{fields.prefix}{name}.", problems=fields.problems)
     read = inner.choice("rope_type", _KINDS, "default")
     if "rope_theta" not in values and theta == DEFAULT_THETA:
         _log.warning("config.json names no rope_theta: using the default of transformers, %g", theta)
@@ -70,9 +70,8 @@ def read_local_rope(fields: Fields, head_dim: int, max_positions: int, theta: fl
     nested = fields.object("rope_parameters").get("sliding_attention")
     if not isinstance(nested, dict):
         return DefaultRope(theta=theta, dims=head_dim)
-    return read_rope(
-        Fields({"rope_parameters": nested}, problems=fields.problems), head_dim, max_positions, theta=theta
-    )
+    alone = Fields({"rope_parameters": nested}, prefix=fields.prefix, problems=fields.problems)
+    return read_rope(alone, head_dim, max_positions, theta=theta)
 
 
 def _has_original(rope: Rope) -> bool:

@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 import torch
 from jax import numpy as jnp
+from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import zoo
 from zoo.converters.digest import file_sha256
 from zoo.converters.family import Family, families
 from zoo.converters.hf_to_orbax import hf_to_orbax
+from zoo.converters.layout import Row, bind
 from zoo.converters.orbax_to_hf import orbax_to_hf
 from zoo.models.cache import empty_cache
-from zoo.models.parameters import merge
+from zoo.models.parameters import abstract_parameters, merge
 
 from .reference import TOLERANCE, assert_close, load, random_tokens, reference_logits, write_checkpoint
 
@@ -33,6 +35,12 @@ CASES = [
     for name, changes in {"tiny": {}, **family.variants}.items()
 ]
 BASES = [pytest.param(family, id=family.model_type) for family in families()]
+OTHER_TABLES = [
+    pytest.param(family, changes, table, id=f"{family.model_type}-{name}-{number}")
+    for family in families()
+    for name, changes in {"tiny": {}, **family.variants}.items()
+    for number, table in enumerate(family.tables[1:], 1)
+]
 
 
 @pytest.mark.proves("import", "export")
@@ -55,6 +63,31 @@ def test_logits_at_every_position_and_files_there_and_back(
     exported, loading = loaded
     assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), loading
     assert_close(reference_logits(exported.eval(), tokens), reference_logits(reference, tokens))
+
+
+@pytest.mark.parametrize(("family", "changes", "table"), OTHER_TABLES)
+def test_other_names_and_divisions_of_the_tensors_are_read_and_written_back(
+    tmp_path: Path, family: Family, changes: dict[str, Any], table: tuple[Row, ...]
+) -> None:
+    """Those that transformers would not write, by the family's own account of them."""
+    reference = write_checkpoint(tmp_path / "hf", family.tiny, **changes)
+    model = load(tmp_path / "hf")
+    bindings, problems = bind(table, abstract_parameters(model.config))
+    assert problems == []
+    parameters = {name: np.asarray(array) for name, array in model.params.items()}
+    renamed = {
+        name: tensor
+        for binding in bindings
+        for name, tensor in zip(
+            binding.sources, binding.export([parameters[native] for native in binding.natives]), strict=True
+        )
+    }
+    save_file({name: np.ascontiguousarray(t) for name, t in renamed.items()}, tmp_path / "hf" / "model.safetensors")
+    tokens = random_tokens(2, 20)
+    assert_close(load(tmp_path / "hf").logits(tokens), reference_logits(reference, tokens))
+    hf_to_orbax(tmp_path / "hf", tmp_path / "store")
+    orbax_to_hf(tmp_path / "store", tmp_path / "back")
+    assert _digests(tmp_path / "back") == _digests(tmp_path / "hf")
 
 
 @pytest.mark.parametrize("family", BASES)
