@@ -54,6 +54,7 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     attn = read_attention(fields, scale=scale, softcap=softcap)
     layer = Layer(attn_norm=norm, attn=attn, attn_post_norm=norm, mlp_norm=norm, mlp=mlp, mlp_post_norm=norm)
     windows = read_windows(fields, lambda index: FULL if index % 2 else SLIDING)
+    fields.neutral({"sliding_window_size": (fields.values["sliding_window"],)})
     options = {
         "embedding_multiplier": fields.integer("hidden_size") ** 0.5,
         "logit_softcap": fields.optional_number("final_logit_softcapping"),

@@ -123,6 +123,7 @@ def test_an_unknown_field_and_an_unknown_activation_are_refused(family: Family) 
         ("cohere", {"model_max_length": 131072, "pretraining_tp": 1}),
         ("cohere2", {"_sliding_window_pattern": 2, "cache_implementation": "hybrid", "layer_switch": 2}),
         ("falcon", {"apply_residual_connection_post_layernorm": False, "auto_map": {"AutoConfig": "its.Own"}}),
+        ("gemma2", {"sliding_window_size": 9, "cache_implementation": "hybrid"}),
         ("gemma3_text", {"_sliding_window_pattern": 2, "cache_implementation": "hybrid"}),
         ("gpt_neox", {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0}),
         ("nemotron", {"kv_channels": 128}),
