@@ -5,7 +5,7 @@ A row binds only what the model has: the rows of biases do nothing in a model wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .layout import Gguf, Row
@@ -39,6 +39,17 @@ def prefixed(rows: Iterable[Row], old: str, new: str) -> tuple[Row, ...]:
     return tuple(
         replace(row, source=new + row.source.removeprefix(old)) if row.source.startswith(old) else row for row in rows
     )
+
+
+def renamed_rows(rows: Iterable[Row], names: Mapping[str, str]) -> tuple[Row, ...]:
+    """The rows with these parts of the source's names replaced, each by whole words between dots."""
+
+    def renamed(source: str) -> str:
+        for old, new in names.items():
+            source = f".{source}.".replace(f".{old}.", f".{new}.")[1:-1]
+        return source
+
+    return tuple(replace(row, source=renamed(row.source), gguf=None) for row in rows)
 
 
 EMBEDDING_AND_HEAD = (
@@ -280,10 +291,45 @@ SHARED_EXPERTS = (
         "embed ffn -> ffn embed",
     ),
 )
+SHARED_EXPERT_BIASES = tuple(
+    Row(
+        f"model.layers.{{i}}.mlp.shared_experts.{name}_proj.bias", f"layers.{{i}}.mlp.shared.{name}.bias", f"{a} -> {a}"
+    )
+    for name, a in {"gate": "ffn", "up": "ffn", "down": "embed"}.items()
+)
 SELECTION_BIAS = Row(
     "model.layers.{i}.mlp.gate.e_score_correction_bias",
     "layers.{i}.mlp.router.selection_bias",
     "experts -> experts",
+)
+_LATENT, _NATIVE = "model.layers.{i}.self_attn", "layers.{i}.attn"
+LATENT_ATTENTION = (
+    Row(f"{_LATENT}.q_proj.weight", f"{_NATIVE}.q.kernel", "(heads head_dim) embed -> embed heads head_dim"),
+    *linear(
+        f"{_LATENT}.q_a_proj",
+        f"{_NATIVE}.q_down",
+        "query_latent embed -> embed query_latent",
+        "query_latent -> query_latent",
+    ),
+    Row(f"{_LATENT}.q_a_layernorm.weight", f"{_NATIVE}.q_norm.scale", "query_latent -> query_latent"),
+    Row(
+        f"{_LATENT}.q_b_proj.weight",
+        f"{_NATIVE}.q_up.kernel",
+        "(heads head_dim) query_latent -> query_latent heads head_dim",
+    ),
+    *linear(
+        f"{_LATENT}.kv_a_proj_with_mqa",
+        (f"{_NATIVE}.kv_down", f"{_NATIVE}.k_shared"),
+        ("[latent] embed -> embed latent", "[head_dim] embed -> embed head_dim"),
+        ("[latent] -> latent", "[head_dim] -> head_dim"),
+    ),
+    Row(f"{_LATENT}.kv_a_layernorm.weight", f"{_NATIVE}.kv_norm.scale", "latent -> latent"),
+    Row(
+        f"{_LATENT}.kv_b_proj.weight",
+        (f"{_NATIVE}.k_up.kernel", f"{_NATIVE}.v_up.kernel"),
+        ("(heads [head_dim]) latent -> latent heads head_dim",) * 2,
+    ),
+    *linear(f"{_LATENT}.o_proj", f"{_NATIVE}.o", "embed (heads head_dim) -> heads head_dim embed", "embed -> embed"),
 )
 # Layers that predict further tokens, which come after the last of the network's own.
 LAYERS_AFTER = ("model.layers.{after}.*",)

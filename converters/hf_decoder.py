@@ -8,10 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zoo.models.config import Attention, GatedMlp, Layer, MixtureOfExperts, ModelConfig, Norm, PlainMlp, Router
+from zoo.models.config import (
+    Attention,
+    ExpertGroups,
+    GatedMlp,
+    LatentAttention,
+    Layer,
+    Mixer,
+    MixtureOfExperts,
+    ModelConfig,
+    Norm,
+    PlainMlp,
+    Router,
+    rope_of,
+)
 
 from .hf_config import ACTIVATIONS, HARMLESS, NEUTRAL, Fields
-from .hf_rope import DEFAULT_THETA, context_length, read_rope
+from .hf_rope import DEFAULT_THETA, context_length, read_rope, read_yarn_growth
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 
@@ -88,6 +101,30 @@ def read_attention(
     return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, **{**found, **options})
 
 
+def read_latent_attention(fields: Fields, *, interleaved: bool) -> LatentAttention:
+    """Latent attention as DeepSeek's files describe it; `interleaved` as for `read_rope`."""
+    heads, positions = fields.integer("num_attention_heads"), fields.integer("max_position_embeddings")
+    own, turned = fields.integer("qk_nope_head_dim"), fields.integer("qk_rope_head_dim")
+    fields.skip(["q_lora_rank"])
+    # Each is said by others, where it is said at all.
+    fields.neutral(
+        {"num_key_value_heads": (heads, None), "head_dim": (turned, None), "qk_head_dim": (own + turned, None)}
+    )
+    rope = read_rope(fields, turned, positions, interleaved=interleaved)
+    return LatentAttention(
+        heads=heads,
+        query_latent=fields.integer("q_lora_rank") if fields.has("q_lora_rank") else None,
+        latent=fields.integer("kv_lora_rank"),
+        # Whatever rms_norm_eps says.
+        norm=Norm(epsilon=1e-6),
+        head_dim=own,
+        value_dim=fields.integer("v_head_dim"),
+        rope=rope,
+        scale=(own + turned) ** -0.5 * read_yarn_growth(fields, rope) ** 2,
+        bias=fields.boolean("attention_bias"),
+    )
+
+
 def renamed(hf: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """A config.json with the family's own names of fields replaced by those that others use."""
     return {names.get(name, name): value for name, value in hf.items()}
@@ -130,6 +167,33 @@ def read_experts(fields: Fields, *, count: str, width: str, router: Router, **op
     return MixtureOfExperts(experts=experts, ffn=fields.integer(width), router=router, **activation, **options)
 
 
+def read_deepseek_layers(
+    fields: Fields, attn: Mixer, router: Router, *, bias: str | None = None, judged_by: int | None
+) -> list[Layer]:
+    """Layers as DeepSeek's: some dense ones, then experts beside others that every token goes through.
+
+    Args:
+        router: how experts are chosen, but for the groups that the file names.
+        bias: the field that says whether MLPs that are no experts have biases.
+        judged_by: by how many of its experts a group is; None where the file's groups do not count.
+    """
+    norm, dense = read_norm(fields), read_gated_mlp(fields, bias=bias)
+    fields.skip(["n_group", "topk_group"])
+    if judged_by is not None:
+        count, kept = fields.integer("n_group"), fields.integer("topk_group")
+        router = router.model_copy(update={"groups": ExpertGroups(count=count, kept=kept, judged_by=judged_by)})
+    width = fields.integer("n_shared_experts") * fields.integer("moe_intermediate_size")
+    shared = dense.model_copy(update={"ffn": width})
+    experts = read_experts(
+        fields, count="n_routed_experts", width="moe_intermediate_size", router=router, shared=shared
+    )
+    first = fields.integer("first_k_dense_replace", minimum=0)
+    return [
+        Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=dense if index < first else experts)
+        for index in range(fields.integer("num_hidden_layers"))
+    ]
+
+
 def read_sparse_layers(fields: Fields) -> list[bool]:
     """Whether each layer has experts: every `decoder_sparse_step`th, but for those in `mlp_only_layers`."""
     count, step = fields.integer("num_hidden_layers"), fields.integer("decoder_sparse_step")
@@ -143,6 +207,10 @@ def read_sparse_layers(fields: Fields) -> list[bool]:
 
 # Fields of mixtures that matter to training alone.
 MOE_IGNORED = ("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
+DEEPSEEK_IGNORED = (
+    *MOE_IGNORED,
+    *("aux_loss_alpha", "seq_aux", "ep_size", "pretraining_tp", "num_nextn_predict_layers", "num_mtp_layers"),
+)
 
 
 def read_layer_types(
@@ -210,7 +278,7 @@ def read_decoder(
         ZooError: fields are wrong, contradict each other or are unknown; all of them are listed.
     """
     vocab, positions = fields.integer("vocab_size"), fields.integer("max_position_embeddings")
-    ropes = [layer.attn.rope for layer in layers if layer.attn.rope is not None]
+    ropes = [rope for layer in layers if (rope := rope_of(layer.attn)) is not None]
     found: dict[str, Any] = {
         "vocab": vocab,
         "embed": fields.integer("hidden_size"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from zoo.models.config import DefaultRope, DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
@@ -29,6 +29,7 @@ def read_rope(
     fraction: float | None = None,
     interleaved: bool = False,
     layer_type: str | None = None,
+    ignored: Sequence[str] = (),
 ) -> Rope:
     """The rotary embedding of a config.json.
 
@@ -41,6 +42,7 @@ def read_rope(
             all of it does, whatever a file says.
         interleaved: whether the family turns neighbours and not halves.
         layer_type: the kind of layer, where each may have an object of its own.
+        ignored: fields of the rope's object that change nothing for the family.
     """
     name, values = _one_spelling(fields, layer_type)
     inner = Fields(values, prefix=f"{fields.prefix}{name}.", problems=fields.problems)
@@ -58,6 +60,7 @@ def read_rope(
     rope = read(inner, base, max_positions)
     # The other kinds do not look at it; where it says the same as max_position_embeddings, nothing is lost.
     inner.neutral({"original_max_position_embeddings": (max_positions,)} if not _has_original(rope) else {})
+    inner.skip(ignored)
     inner.refuse_unknown()
     return rope
 
@@ -72,6 +75,18 @@ def read_local_rope(fields: Fields, head_dim: int, max_positions: int, theta: fl
         return DefaultRope(theta=theta, dims=head_dim)
     alone = Fields({"rope_parameters": nested}, prefix=fields.prefix, problems=fields.problems)
     return read_rope(alone, head_dim, max_positions, theta=theta)
+
+
+def read_yarn_growth(fields: Fields, rope: Rope) -> float:
+    """What YaRN multiplies queries and keys by, each, where a file asks for it as `mscale_all_dim`."""
+    found = {**fields.object("rope_scaling"), **fields.object("rope_parameters")}.get("mscale_all_dim")
+    if not isinstance(rope, YarnRope) or not isinstance(found, int | float):
+        return 1.0
+    return _yarn_magnitude(rope.factor, found) if found else 1.0
+
+
+def _yarn_magnitude(factor: float, weight: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
 def _has_original(rope: Rope) -> bool:
@@ -156,14 +171,12 @@ def _yarn(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
     slow = inner.number("beta_slow") if inner.has("beta_slow") else 1.0
     mscale = inner.number("mscale", above=None) if inner.has("mscale") else 0.0
     mscale_all = inner.number("mscale_all_dim", above=None) if inner.has("mscale_all_dim") else 0.0
-
-    def magnitude(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
-
     if inner.has("attention_factor"):
         attention_factor = inner.number("attention_factor")
     else:
-        attention_factor = magnitude(mscale) / magnitude(mscale_all) if mscale and mscale_all else magnitude(1.0)
+        both = mscale and mscale_all
+        attention_factor = _yarn_magnitude(factor, mscale if both else 1.0)
+        attention_factor /= _yarn_magnitude(factor, mscale_all) if both else 1.0
     return YarnRope(
         **base,
         factor=factor,

@@ -36,6 +36,7 @@ class Attention(nnx.Module):
             self.q = Projection(outer, queries, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
             self.k = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
             self.v = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
+        self.gate = Projection(outer, queries, bias=config.qkv_bias, dtype=dtype, rngs=rngs) if config.gated else None
         self.o = Projection(queries, outer, bias=config.output_bias, dtype=dtype, rngs=rngs)
         self.q_norm = _head_norm(config.qk_norm, queries, dtype, rngs)
         self.k_norm = _head_norm(config.qk_norm, shared, dtype, rngs)
@@ -65,6 +66,8 @@ class Attention(nnx.Module):
         attended = attend(
             queries, stored, context.masks[window], self.config.scale, softcap=self.config.softcap, sinks=sinks
         )
+        if self.gate is not None:
+            attended = attended * jax.nn.sigmoid(self.gate(x))
         return self.o(attended), cache
 
     def _project(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -93,7 +96,7 @@ def attend(
     *,
     softcap: float | None = None,
     sinks: Float[Array, " heads"] | None = None,
-) -> Float[Array, "batch seq heads head_dim"]:
+) -> Float[Array, "batch seq heads value_dim"]:
     """Softmax attention in which `heads / kv_heads` neighbouring query heads share a key head, which is not repeated.
 
     Scores and softmax are float32. This is the plain version that runs anywhere and that others are tested against.
@@ -107,7 +110,7 @@ def attend(
         scores = softcap * jnp.tanh(scores / softcap)
     scores = jnp.where(mask[:, None, None], scores, jnp.finfo(jnp.float32).min)
     weights = jax.nn.softmax(scores, axis=-1) if sinks is None else _softmax_with_sinks(scores, sinks)
-    return weigh(weights.astype(stored.values.dtype), stored.values).reshape(batch, seq, heads, head_dim)
+    return weigh(weights.astype(stored.values.dtype), stored.values).reshape(batch, seq, heads, -1)
 
 
 def _softmax_with_sinks(
@@ -127,8 +130,8 @@ def _scores(
 
 
 def _weighted(
-    weights: Float[Array, "batch kv_heads group seq slots"], values: Float[Array, "batch kv_heads slots head_dim"]
-) -> Float[Array, "batch seq kv_heads group head_dim"]:
+    weights: Float[Array, "batch kv_heads group seq slots"], values: Float[Array, "batch kv_heads slots value_dim"]
+) -> Float[Array, "batch seq kv_heads group value_dim"]:
     return jnp.einsum("bkgst,bkth->bskgh", weights, values)
 
 
@@ -145,6 +148,6 @@ def _scores_of_one(
 
 
 def _weighted_for_one(
-    weights: Float[Array, "batch kv_heads group 1 slots"], values: Float[Array, "batch kv_heads slots head_dim"]
-) -> Float[Array, "batch 1 kv_heads group head_dim"]:
+    weights: Float[Array, "batch kv_heads group 1 slots"], values: Float[Array, "batch kv_heads slots value_dim"]
+) -> Float[Array, "batch 1 kv_heads group value_dim"]:
     return jnp.sum(weights[:, :, :, 0, :, None] * values[:, :, None], axis=3)[:, None]

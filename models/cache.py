@@ -6,6 +6,11 @@ position may hold anything finite, since a query at position p attends slots 0 t
 Attention with a window needs only the newest keys: its slots are a ring, the token at position p in slot p modulo
 their number. They are as many as the window and the longest pass together, so that no pass overwrites a key which
 one of its own tokens still sees. What a slot holds follows from the row's newest position alone.
+
+Latent attention keeps what keys and values are made from, in slots like those of attention without a window.
+
+Convolutions and linear attention keep what does not grow with the sequence; at position 0 they begin anew, whatever
+it is.
 """
 
 from __future__ import annotations
@@ -27,7 +32,28 @@ class KeyValues(NamedTuple):
     values: Float[Array, "batch kv_heads slots head_dim"]
 
 
-LayerCache = KeyValues
+class Latents(NamedTuple):
+    """What one layer's keys and values are made from, and after it the part of keys, turned, that heads share."""
+
+    entries: Float[Array, "batch slots width"]
+
+
+class Recent(NamedTuple):
+    """The last inputs of a convolution."""
+
+    inputs: Float[Array, "batch taps channels"]
+
+
+class DeltaMemory(NamedTuple):
+    """The last inputs of three convolutions, and what linear attention remembers, in float32 whatever the rest is."""
+
+    queries: Float[Array, "batch taps kv_heads key_dim"]
+    keys: Float[Array, "batch taps kv_heads key_dim"]
+    values: Float[Array, "batch taps kv_heads group value_dim"]
+    memory: Float[Array, "batch kv_heads group key_dim value_dim"]
+
+
+LayerCache = KeyValues | Latents | Recent | DeltaMemory
 Cache = tuple[LayerCache, ...]
 
 
@@ -39,15 +65,42 @@ def empty_cache(
     Args:
         longest_pass: the most tokens that are added at a time; without it windows save nothing.
     """
-    return tuple(_empty(layer.attn, batch, slots, dtype, longest_pass or slots) for layer in config.layers)
+    return tuple(
+        _empty(layer.attn, config.embed, batch, slots, dtype, longest_pass or slots) for layer in config.layers
+    )
 
 
-def _empty(mixer: configs.Mixer, batch: int, slots: int, dtype: DTypeLike, longest_pass: int) -> LayerCache:
-    if mixer.window is not None:
-        slots = min(slots, _ring(mixer.window, longest_pass))
-    # Two arrays, since a donated buffer may be given away only once.
-    shape = (batch, mixer.kv_heads, slots, mixer.head_dim)
-    return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+def slots_of(cache: LayerCache) -> int:
+    """The number of slots of a layer with attention."""
+    match cache:
+        case KeyValues():
+            return cache.keys.shape[2]
+        case Latents():
+            return cache.entries.shape[1]
+        case _:
+            raise TypeError(f"{type(cache).__name__} has no slots")
+
+
+def _empty(mixer: configs.Mixer, embed: int, batch: int, slots: int, dtype: DTypeLike, longest_pass: int) -> LayerCache:
+    match mixer:
+        case configs.Attention():
+            if mixer.window is not None:
+                slots = min(slots, _ring(mixer.window, longest_pass))
+            # Two arrays, since a donated buffer may be given away only once.
+            shape = (batch, mixer.kv_heads, slots, mixer.head_dim)
+            return KeyValues(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+        case configs.LatentAttention():
+            return Latents(jnp.zeros((batch, slots, mixer.latent + mixer.rope.dims), dtype))
+        case configs.ShortConvolution():
+            return Recent(jnp.zeros((batch, mixer.taps - 1, embed), dtype))
+        case configs.GatedDeltaNet():
+            shared, heads = (mixer.key_heads, mixer.key_dim), (mixer.key_heads, mixer.group)
+            return DeltaMemory(
+                jnp.zeros((batch, mixer.taps - 1, *shared), dtype),
+                jnp.zeros((batch, mixer.taps - 1, *shared), dtype),
+                jnp.zeros((batch, mixer.taps - 1, *heads, mixer.value_dim), dtype),
+                jnp.zeros((batch, *heads, mixer.key_dim, mixer.value_dim), jnp.float32),
+            )
 
 
 def _ring(window: int, longest_pass: int) -> int:
@@ -72,3 +125,15 @@ def write(
         return stored.at[rows, :, places].set(new.astype(stored.dtype), mode="drop")
 
     return KeyValues(put(cache.keys, keys), put(cache.values, values))
+
+
+def write_latents(
+    cache: Latents,
+    entries: Float[Array, "batch seq width"],
+    positions: Int[Array, "batch seq"],
+    real: Bool[Array, "batch seq"],
+) -> Latents:
+    """Stores the `real` tokens of a pass, as `write` does."""
+    places = jnp.where(real, positions, cache.entries.shape[1])
+    rows = jnp.arange(places.shape[0])[:, None]
+    return Latents(cache.entries.at[rows, places].set(entries.astype(cache.entries.dtype), mode="drop"))

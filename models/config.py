@@ -128,6 +128,7 @@ class Attention(Config):
         window: the number of newest keys, its own among them, that a token sees; None for all.
         softcap: scores s become softcap * tanh(s / softcap).
         sinks: each head has a learned logit that takes its share of the softmax and gives nothing.
+        gated: what heads attend is multiplied by the sigmoid of a product with x.
     """
 
     kind: Literal["attention"] = "attention"
@@ -142,11 +143,76 @@ class Attention(Config):
     window: PositiveInt | None = None
     softcap: PositiveFloat | None = None
     sinks: bool = False
+    gated: bool = False
     query_growth: QueryGrowth | None = None
 
 
+class LatentAttention(Config):
+    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values of all heads come from one small vector a token.
+
+    A key has a part of `head_dim` that does not turn, a head's own, and one of `rope.dims` that does, the same for all.
+
+    Attributes:
+        query_latent: the size of a vector that queries come from as well; None where they come from x itself.
+        latent: the size of the vector that keys and values come from.
+        norm: of both vectors.
+        value_dim: the size of a head's value.
+        scale: what products of queries and keys are multiplied by.
+        bias: what makes the vectors, and what gathers the heads, has biases.
+    """
+
+    kind: Literal["latent_attention"] = "latent_attention"
+    heads: PositiveInt
+    query_latent: PositiveInt | None
+    latent: PositiveInt
+    norm: Norm
+    head_dim: PositiveInt
+    value_dim: PositiveInt
+    rope: Rope
+    scale: PositiveFloat
+    bias: bool = False
+
+    @property
+    def window(self) -> None:
+        """Such attention sees everything."""
+        return None
+
+
+class ShortConvolution(Config):
+    """A convolution over the newest `taps` tokens, each channel by itself, between two gates (LFM2, 2025)."""
+
+    kind: Literal["short_convolution"] = "short_convolution"
+    taps: PositiveInt
+    bias: bool = False
+
+
+class GatedDeltaNet(Config):
+    """Linear attention by the gated delta rule (Yang et al. 2024): what a head remembers does not grow.
+
+    Attributes:
+        group: how many value heads each key head has.
+        taps: how many tokens the convolutions over queries, keys and values reach.
+        activation: what follows these.
+        norm: of a head's output, before its gate.
+    """
+
+    kind: Literal["gated_delta_net"] = "gated_delta_net"
+    key_heads: PositiveInt
+    group: PositiveInt
+    key_dim: PositiveInt
+    value_dim: PositiveInt
+    taps: PositiveInt
+    activation: Activation
+    norm: Norm
+
+
 # What brings the tokens of a sequence together.
-Mixer = Attention
+Mixer = Annotated[Attention | LatentAttention | ShortConvolution | GatedDeltaNet, Field(discriminator="kind")]
+
+
+def rope_of(mixer: Mixer) -> Rope | None:
+    """How positions turn a mixer's queries and keys, if it has any and they do."""
+    return mixer.rope if isinstance(mixer, Attention | LatentAttention) else None
 
 
 class GatedMlp(Config):
@@ -267,4 +333,4 @@ class ModelConfig(Config):
     @property
     def ropes(self) -> frozenset[Rope]:
         """Every kind of rotary embedding among the layers."""
-        return frozenset(layer.attn.rope for layer in self.layers if layer.attn.rope is not None)
+        return frozenset(rope for layer in self.layers if (rope := rope_of(layer.attn)) is not None)

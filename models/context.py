@@ -13,7 +13,7 @@ from jax import numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from . import config as configs
-from .cache import Cache, KeyValues
+from .cache import Cache, slots_of
 from .rope import Rotation, depends_on_length, rotation
 
 
@@ -36,8 +36,8 @@ def make_context(
     """The context of a pass; the arguments are those of `Decoder`."""
     slots: dict[int | None, int] = {}
     for index, layer in enumerate(config.layers):
-        held = None if cache is None else cache[index]
-        slots[layer.attn.window] = held.keys.shape[2] if isinstance(held, KeyValues) else 0
+        if isinstance(layer.attn, configs.Attention | configs.LatentAttention):
+            slots[layer.attn.window] = 0 if cache is None else slots_of(cache[index])
     masks = {
         window: _mask(positions, segment_ids, window)
         if cache is None

@@ -14,9 +14,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from . import config as configs
-from .attention import Attention
 from .cache import Cache, LayerCache
 from .context import Context, make_context, positions_in_segments
+from .mixer import make_mixer
 from .mlp import make_mlp
 from .norm import Norm
 from .parameter import parameter
@@ -55,7 +55,7 @@ class Layer(nnx.Module):
 
         self.config = config
         self.attn_norm = norm(config.attn_norm)
-        self.attn = Attention(config.attn, embed, fused=fused, dtype=dtype, rngs=rngs)
+        self.attn = make_mixer(config.attn, embed, fused=fused, dtype=dtype, rngs=rngs)
         self.attn_post_norm = norm(config.attn_post_norm)
         self.mlp_norm = norm(config.mlp_norm)
         self.mlp = make_mlp(config.mlp, embed, dtype=dtype, rngs=rngs)
@@ -123,7 +123,7 @@ class Decoder(nnx.Module):
             tokens: token ids.
             positions: the absolute position of each token in its sequence; by default each segment counts from 0.
             segment_ids: 0 for padding, equal numbers for tokens of one sequence; by default all are one sequence.
-                With a cache a row holds one sequence, so any number but 0 means that sequence.
+                With a cache a row holds one sequence, any number but 0 means that sequence, and padding comes last.
             cache: keys and values of earlier tokens, to attend to as well.
             rows: the indices along `seq` to compute logits for; all by default.
             lengths: the length of each row's whole sequence, where this pass does not reach its end: some rotary

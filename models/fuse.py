@@ -19,7 +19,7 @@ def fuse(parameters: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The parameters of `Decoder(config, fused=True)`; those that stay as they are are shared, not copied."""
     result: dict[str, jax.Array] = {}
     for path, array in parameters.items():
-        if _Q in path:
+        if _Q in path and path.replace(_Q, _K) in parameters:
             parts = [parameters[path.replace(_Q, name)] for name in (_Q, _K, _V)]
             # Kernels [embed heads head_dim] and biases [heads head_dim] alike have the heads last but one.
             result[path.replace(_Q, _QKV)] = jnp.concatenate(parts, axis=-2)

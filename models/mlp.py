@@ -1,9 +1,6 @@
-"""Multilayer perceptrons, plain and gated (Shazeer 2020), and the activations they may use."""
+"""Multilayer perceptrons, plain and gated (Shazeer 2020), and mixtures of them."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from functools import partial
 
 import jax
 from flax import nnx
@@ -12,16 +9,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from . import config as configs
+from .activation import ACTIVATIONS
 from .moe import Experts, Router
 from .projection import Projection
-
-ACTIVATIONS: Mapping[configs.Activation, Callable[[jax.Array], jax.Array]] = {
-    "silu": jax.nn.silu,
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    "relu": jax.nn.relu,
-    "relu_squared": lambda x: jnp.square(jax.nn.relu(x)),
-}
 
 
 class GatedMlp(nnx.Module):

@@ -11,7 +11,21 @@ from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
 # The logical axes of parameters; the same words stand in the layout tables, in annotations and in sharding rules.
-AXES = ("vocab", "embed", "heads", "kv_heads", "head_dim", "ffn", "positions", "experts")
+AXES = (
+    "vocab",
+    "embed",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn",
+    "positions",
+    "experts",
+    "latent",
+    "query_latent",
+    "channels",
+    "taps",
+    "group",
+)
 
 
 def parameter(

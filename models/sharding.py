@@ -24,6 +24,7 @@ RULES: Mapping[str, str] = {
     "heads": "tensor",
     "kv_heads": "tensor",
     "ffn": "tensor",
+    "channels": "tensor",
     "experts": "expert",
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.models.config import ExpertGroups, GatedMlp, Layer, ModelConfig, QkNorm, Router
+from zoo.models.config import ModelConfig, QkNorm, Router
 
 from ..blocks import (
     ATTENTION,
@@ -23,8 +23,8 @@ from ..blocks import (
     SELECTION_BIAS,
     SHARED_EXPERTS,
 )
-from ..hf_config import ACTIVATIONS, Fields
-from ..hf_decoder import MOE_IGNORED, defaults, read_attention, read_decoder, read_experts, read_gated_mlp, read_norm
+from ..hf_config import Fields
+from ..hf_decoder import DEEPSEEK_IGNORED, defaults, read_attention, read_decoder, read_deepseek_layers, read_norm
 from ..tiny import tiny
 
 ARCHITECTURES = ("Glm4MoeForCausalLM",)
@@ -54,8 +54,7 @@ VARIANTS = {
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
     fields = Fields(hf, DEFAULTS)
-    norm, dense = read_norm(fields), read_gated_mlp(fields)
-    head_norm = QkNorm(norm=norm, kind="shared") if fields.boolean("use_qk_norm") else None
+    head_norm = QkNorm(norm=read_norm(fields), kind="shared") if fields.boolean("use_qk_norm") else None
     bias = fields.boolean("attention_bias")
     attn = read_attention(fields, fraction=0.5, qkv_bias=bias, output_bias=False, qk_norm=head_norm)
     router = Router(
@@ -64,19 +63,6 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
         normalise=fields.boolean("norm_topk_prob"),
         scale=fields.number("routed_scaling_factor"),
         selection_bias=True,
-        groups=ExpertGroups(count=fields.integer("n_group"), kept=fields.integer("topk_group"), judged_by=2),
     )
-    shared = GatedMlp(
-        ffn=fields.integer("n_shared_experts") * fields.integer("moe_intermediate_size"),
-        activation=fields.choice("hidden_act", ACTIVATIONS),
-    )
-    experts = read_experts(
-        fields, count="n_routed_experts", width="moe_intermediate_size", router=router, shared=shared
-    )
-    first = fields.integer("first_k_dense_replace", minimum=0)
-    layers = [
-        Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=dense if index < first else experts)
-        for index in range(fields.integer("num_hidden_layers"))
-    ]
-    ignored = [*MOE_IGNORED, "num_nextn_predict_layers", "num_mtp_layers"]
-    return read_decoder(fields, "glm4_moe", layers, norm, ignored=ignored)
+    layers = read_deepseek_layers(fields, attn, router, judged_by=2)
+    return read_decoder(fields, "glm4_moe", layers, read_norm(fields), ignored=DEEPSEEK_IGNORED)

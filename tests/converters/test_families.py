@@ -53,9 +53,10 @@ def test_the_file_says_what_the_registry_needs(family: Family) -> None:
 def test_an_absent_field_has_the_value_that_transformers_gives_it(family: Family) -> None:
     theirs = AutoConfig.for_model(family.model_type).to_dict()
     bare = {"model_type": family.model_type, "architectures": list(family.architectures[:1])}
-    if theirs.get("head_dim") is None and "head_dim" in family.tiny:
-        # Not every family's default sizes leave whole heads; files name them.
-        bare["head_dim"] = family.tiny["head_dim"]
+    for name in ("head_dim", "num_experts_per_tok"):
+        if theirs.get(name) is None and name in family.tiny:
+            # Files name it: there is no default, or not every family's default sizes leave whole heads.
+            bare[name] = family.tiny[name]
     default = family.config(bare)
     for name in set(family.tiny) | {field for fields in family.variants.values() for field in fields}:
         # What turns positions is told in many spellings, and tested with them.

@@ -9,7 +9,7 @@ import pytest
 from transformers import LlamaConfig
 
 from zoo.converters.families.llama import TINY, config
-from zoo.models.config import DefaultRope, DynamicRope, LinearRope, Llama3Rope, LongRope, YarnRope
+from zoo.models.config import Attention, DefaultRope, DynamicRope, LinearRope, Llama3Rope, LongRope, YarnRope, rope_of
 from zoo.models.errors import ZooError
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -26,6 +26,7 @@ def test_absent_fields_have_the_defaults_of_transformers() -> None:
     assert found.max_positions == expected.max_position_embeddings
     assert found.tied_head == expected.tie_word_embeddings
     assert found.final_norm.epsilon == expected.rms_norm_eps
+    assert isinstance(layer.attn, Attention)
     assert layer.mlp.ffn == expected.intermediate_size
     assert (layer.attn.heads, layer.attn.kv_heads) == (expected.num_attention_heads, expected.num_key_value_heads)
     assert layer.attn.head_dim == expected.head_dim
@@ -84,7 +85,7 @@ def test_every_spelling_means_the_same(kind: str, name: str, fields: dict[str, A
     outside = config({**bare, "rope_theta": 777.0, "rope_scaling": {kind: name, **fields}})
     inside = config({**bare, "rope_parameters": {kind: name, "rope_theta": 777.0, **fields}})
     assert outside == inside
-    rope = inside.layers[0].attn.rope
+    rope = rope_of(inside.layers[0].attn)
     assert isinstance(rope, expected) and rope is not None and rope.theta == 777.0
 
 

@@ -40,7 +40,7 @@ def test_logits_are_float32_whatever_the_parameters_are() -> None:
     tokens = jnp.arange(6, dtype=jnp.int32)[None]
     logits, cache = narrow(tokens, None, None, empty_cache(narrow.config, 1, 8, jnp.bfloat16))
     assert logits.dtype == jnp.float32
-    assert cache is not None and cache[0].keys.dtype == jnp.bfloat16
+    assert cache is not None and {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype(jnp.bfloat16)}
 
 
 def test_positions_count_within_each_segment() -> None:
