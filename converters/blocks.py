@@ -266,6 +266,23 @@ def fused_expert_rows(gate_up: str, down: str) -> tuple[Row, ...]:
     )
 
 
+def transposed_expert_rows(prefix: str) -> tuple[Row, ...]:
+    """A router, and all experts' gates and ups in one tensor, their downs in another, each the other way round."""
+    return (
+        Row(f"{prefix}.router.weight", "layers.{i}.mlp.router.kernel", "experts embed -> embed experts"),
+        Row(
+            f"{prefix}.experts.gate_up_proj",
+            ("layers.{i}.mlp.experts.gate.kernel", "layers.{i}.mlp.experts.up.kernel"),
+            ("experts embed [ffn] -> experts embed ffn",) * 2,
+        ),
+        Row(
+            f"{prefix}.experts.down_proj",
+            "layers.{i}.mlp.experts.down.kernel",
+            "experts ffn embed -> experts ffn embed",
+        ),
+    )
+
+
 EXPERTS = expert_rows("model.layers.{i}.mlp", "gate", "gate_proj", "up_proj", "down_proj")
 # As transformers holds them in memory, and some tools write them.
 FUSED_EXPERTS = (

@@ -170,6 +170,13 @@ class Fields:
             return None if found is None else tuple(found)
         return self._refuse(name, f"expected a list of {length} of {', '.join(known)}", found, None)
 
+    def indices(self, name: str) -> list[int] | None:
+        """A list of whole numbers; absent and null are None."""
+        found = self._take(name, None) if name in self.values else None
+        if found is None or (isinstance(found, list) and all(type(item) is int and item >= 0 for item in found)):
+            return found
+        return self._refuse(name, "expected a list of whole numbers", found, None)
+
     def problem(self, text: str) -> None:
         """Records a problem that concerns more than one field."""
         self.problems.append(text)

@@ -197,11 +197,7 @@ def read_deepseek_layers(
 def read_sparse_layers(fields: Fields) -> list[bool]:
     """Whether each layer has experts: every `decoder_sparse_step`th, but for those in `mlp_only_layers`."""
     count, step = fields.integer("num_hidden_layers"), fields.integer("decoder_sparse_step")
-    dense = fields.values.get("mlp_only_layers") or []
-    fields.skip(["mlp_only_layers"])
-    if not isinstance(dense, list) or not all(isinstance(item, int) for item in dense):
-        fields.problem(f"mlp_only_layers: expected a list of layers, found {dense!r}")
-        dense = []
+    dense = fields.indices("mlp_only_layers") or []
     return [index not in dense and (index + 1) % step == 0 for index in range(count)]
 
 

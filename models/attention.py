@@ -55,7 +55,7 @@ class Attention(nnx.Module):
             keys = rotate(keys, turn, interleaved=rope.interleaved)
         growth = self.config.query_growth
         if growth is not None:
-            factor = 1 + growth.beta * jnp.log(1 + jnp.floor(context.positions / growth.positions))
+            factor = 1 + growth.beta * jnp.log(1 + jnp.floor((context.positions + growth.offset) / growth.positions))
             queries = queries * factor[:, :, None, None].astype(queries.dtype)
         window = self.config.window
         if cache is None:
@@ -64,7 +64,12 @@ class Attention(nnx.Module):
             stored = cache = write(cache, keys, values, context.positions, context.segment_ids != 0, window)
         sinks = None if self.sinks is None else self.sinks[...]
         attended = attend(
-            queries, stored, context.masks[window], self.config.scale, softcap=self.config.softcap, sinks=sinks
+            queries,
+            stored,
+            context.masks[self.config.sight],
+            self.config.scale,
+            softcap=self.config.softcap,
+            sinks=sinks,
         )
         if self.gate is not None:
             attended = attended * jax.nn.sigmoid(self.gate(x))

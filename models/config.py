@@ -7,7 +7,7 @@ needs; nothing in `models/` looks at a family's name.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
@@ -90,14 +90,15 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu_squared"]
 
 
 class Norm(Config):
-    """A norm with learned parameters: root mean square (Zhang and Sennrich 2019) or layer norm (Ba et al. 2016).
+    """A norm: root mean square (Zhang and Sennrich 2019) or layer norm (Ba et al. 2016).
 
-    The normalised vector is multiplied by `offset` + scale, and the bias, if there is one, added.
+    The normalised vector is multiplied by `offset` + scale, if there is a scale, and the bias, if there is one, added.
     """
 
     epsilon: PositiveFloat
     kind: Literal["rms", "layer"] = "rms"
     offset: float = 0.0
+    scale: bool = True
     bias: bool = False
 
 
@@ -113,10 +114,18 @@ class QkNorm(Config):
 
 
 class QueryGrowth(Config):
-    """Queries at position p are multiplied by 1 + beta * log(1 + floor(p / positions))."""
+    """Queries at position p are multiplied by 1 + beta * log(1 + floor((p + offset) / positions))."""
 
     beta: float
     positions: PositiveInt
+    offset: float = 0.0
+
+
+class Sight(NamedTuple):
+    """Which of the keys behind it a token sees; see `Attention`."""
+
+    window: int | None
+    chunked: bool
 
 
 class Attention(Config):
@@ -126,6 +135,7 @@ class Attention(Config):
         rope: how positions turn queries and keys; None where they do not.
         scale: what products of queries and keys are multiplied by.
         window: the number of newest keys, its own among them, that a token sees; None for all.
+        chunked: the window does not slide: a token sees those since the last multiple of it.
         softcap: scores s become softcap * tanh(s / softcap).
         sinks: each head has a learned logit that takes its share of the softmax and gives nothing.
         gated: what heads attend is multiplied by the sigmoid of a product with x.
@@ -141,10 +151,16 @@ class Attention(Config):
     output_bias: bool = False
     qk_norm: QkNorm | None = None
     window: PositiveInt | None = None
+    chunked: bool = False
     softcap: PositiveFloat | None = None
     sinks: bool = False
     gated: bool = False
     query_growth: QueryGrowth | None = None
+
+    @property
+    def sight(self) -> Sight:
+        """Which keys a token sees."""
+        return Sight(self.window, self.chunked)
 
 
 class LatentAttention(Config):
@@ -173,9 +189,9 @@ class LatentAttention(Config):
     bias: bool = False
 
     @property
-    def window(self) -> None:
-        """Such attention sees everything."""
-        return None
+    def sight(self) -> Sight:
+        """Which keys a token sees: all."""
+        return Sight(None, False)
 
 
 class ShortConvolution(Config):
@@ -276,6 +292,7 @@ class MixtureOfExperts(Config):
 
     Attributes:
         activation: of their gates, or the clamped unit in its place.
+        scaled_input: what an expert takes in, not what it gives, is multiplied by its weight.
         shared: an MLP that every token goes through as well; where `shared_gate`, times a sigmoid of a product with x.
     """
 
@@ -285,6 +302,7 @@ class MixtureOfExperts(Config):
     activation: Activation | ClampedUnit
     bias: bool = False
     router: Router
+    scaled_input: bool = False
     shared: GatedMlp | None = None
     shared_gate: bool = False
 

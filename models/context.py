@@ -18,12 +18,12 @@ from .rope import Rotation, depends_on_length, rotation
 
 
 class Context(NamedTuple):
-    """One pass's tokens; `masks` are by window, `rotations` by rotary embedding."""
+    """One pass's tokens; `masks` are by what layers see, `rotations` by rotary embedding."""
 
     positions: Int[Array, "batch seq"]
     segment_ids: Int[Array, "batch seq"]
     rotations: Mapping[configs.Rope, Rotation]
-    masks: Mapping[int | None, Bool[Array, "batch seq keys"]]
+    masks: Mapping[configs.Sight, Bool[Array, "batch seq keys"]]
 
 
 def make_context(
@@ -34,15 +34,15 @@ def make_context(
     lengths: Int[Array, " batch"] | None,
 ) -> Context:
     """The context of a pass; the arguments are those of `Decoder`."""
-    slots: dict[int | None, int] = {}
+    slots: dict[configs.Sight, int] = {}
     for index, layer in enumerate(config.layers):
         if isinstance(layer.attn, configs.Attention | configs.LatentAttention):
-            slots[layer.attn.window] = 0 if cache is None else slots_of(cache[index])
+            slots[layer.attn.sight] = 0 if cache is None else slots_of(cache[index])
     masks = {
-        window: _mask(positions, segment_ids, window)
+        sight: _mask(positions, segment_ids, sight)
         if cache is None
-        else _cached_mask(positions, segment_ids, window, size)
-        for window, size in slots.items()
+        else _cached_mask(positions, segment_ids, sight, size)
+        for sight, size in slots.items()
     }
     return Context(positions, segment_ids, _rotations(config, positions, segment_ids, lengths), masks)
 
@@ -76,24 +76,30 @@ def _rotations(
 
 
 def _mask(
-    positions: Int[Array, "batch seq"], segment_ids: Int[Array, "batch seq"], window: int | None
+    positions: Int[Array, "batch seq"], segment_ids: Int[Array, "batch seq"], sight: configs.Sight
 ) -> Bool[Array, "batch seq keys"]:
     """Which tokens of the pass each token attends to: those of its own segment that are not ahead, nor out of sight.
 
     Every token, padding too, sees itself, so no softmax is over nothing.
     """
-    distance = positions[:, :, None] - positions[:, None, :]
-    seen = (segment_ids[:, :, None] == segment_ids[:, None, :]) & (distance >= 0)
-    return seen if window is None else seen & (distance < window)
+    seen = segment_ids[:, :, None] == segment_ids[:, None, :]
+    return seen & _in_sight(positions[:, :, None], positions[:, None, :], sight)
 
 
 def _cached_mask(
-    positions: Int[Array, "batch seq"], segment_ids: Int[Array, "batch seq"], window: int | None, slots: int
+    positions: Int[Array, "batch seq"], segment_ids: Int[Array, "batch seq"], sight: configs.Sight, slots: int
 ) -> Bool[Array, "batch seq keys"]:
     """Which slots of the cache each token attends to, once the pass's own tokens are in it; see `cache.py`."""
-    if window is None:
+    if sight.window is None:
         return jnp.arange(slots) <= positions[:, :, None]
     newest = jnp.max(jnp.where(segment_ids != 0, positions, -1), axis=1, keepdims=True)
     held = newest - (newest - jnp.arange(slots)) % slots
-    distance = positions[:, :, None] - held[:, None, :]
-    return (held >= 0)[:, None, :] & (distance >= 0) & (distance < window)
+    return (held >= 0)[:, None, :] & _in_sight(positions[:, :, None], held[:, None, :], sight)
+
+
+def _in_sight(positions: jax.Array, others: jax.Array, sight: configs.Sight) -> jax.Array:
+    """Whether tokens at `positions` see those of their sequence that are at `others`."""
+    distance = positions - others
+    if sight.window is None:
+        return distance >= 0
+    return (distance >= 0) & (distance < (positions % sight.window + 1 if sight.chunked else sight.window))

@@ -58,7 +58,7 @@ class LatentAttention(nnx.Module):
         turned = rotate(turned, turn, interleaved=rope.interleaved)
         latent = self.kv_norm(self.kv_down(x))
         shared = rotate(self.k_shared(x)[:, :, None], turn, interleaved=rope.interleaved)
-        mask = context.masks[None]
+        mask = context.masks[self.config.sight]
         if cache is None:
             attended = attend(
                 jnp.concatenate([own, turned], axis=-1), self._expand(latent, shared), mask, self.config.scale

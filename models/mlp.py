@@ -60,6 +60,9 @@ class MixtureOfExperts(nnx.Module):
         owners = chosen.reshape(-1)[order]
         sizes = jnp.bincount(owners, length=self.config.experts)
         rows = tokens[order // chosen.shape[1]]
+        if self.config.scaled_input:
+            rows = (rows * weights.reshape(-1)[order, None]).astype(rows.dtype)
+            weights = jnp.ones_like(weights)
         experts = self.experts
         inner = self._unit(experts.gate(rows, owners, sizes), experts.up(rows, owners, sizes))
         rows = experts.down(inner, owners, sizes)

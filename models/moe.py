@@ -43,7 +43,10 @@ class Router(nnx.Module):
             chosen, experts = jax.lax.top_k(logits, config.top_k)
             return jax.nn.softmax(chosen, axis=-1) * config.scale, experts
         scores = jax.nn.softmax(logits, axis=-1) if config.score == "softmax" else jax.nn.sigmoid(logits)
-        merit = scores if self.selection_bias is None else scores + self.selection_bias[...].astype(jnp.float32)
+        # Scores grow with the logits, which tell apart what is equal once a score is rounded to 1.
+        merit = logits if config.groups is None else scores
+        if self.selection_bias is not None:
+            merit = scores + self.selection_bias[...].astype(jnp.float32)
         if config.groups is not None:
             merit = _within_groups(merit, config.groups)
         _, experts = jax.lax.top_k(merit, config.top_k)

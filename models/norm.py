@@ -33,7 +33,7 @@ class Norm(nnx.Module):
         self.config = config
         self.axes = tuple(range(-(over or len(sizes)), 0))
         start = initializers.constant(1 - config.offset)
-        self.scale = parameter(sizes, start, dtype, rngs)
+        self.scale = parameter(sizes, start, dtype, rngs) if config.scale else None
         self.bias = parameter(sizes, initializers.zeros, dtype, rngs) if config.bias else None
 
     def __call__(self, x: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
@@ -41,8 +41,8 @@ class Norm(nnx.Module):
         if self.config.kind == "layer":
             wide = wide - jnp.mean(wide, axis=self.axes, keepdims=True)
         variance = jnp.mean(wide * wide, axis=self.axes, keepdims=True)
-        scale = self.scale[...].astype(jnp.float32)
-        if self.config.offset:
-            scale = self.config.offset + scale
-        scaled = wide * jax.lax.rsqrt(variance + self.config.epsilon) * scale
+        scaled = wide * jax.lax.rsqrt(variance + self.config.epsilon)
+        if self.scale is not None:
+            scale = self.scale[...].astype(jnp.float32)
+            scaled = scaled * (self.config.offset + scale if self.config.offset else scale)
         return (scaled if self.bias is None else scaled + self.bias[...].astype(jnp.float32)).astype(x.dtype)

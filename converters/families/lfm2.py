@@ -76,7 +76,7 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     convolution = ShortConvolution(taps=fields.integer("conv_L_cache"), bias=fields.boolean("conv_bias"))
     head_norm = QkNorm(norm=norm, kind="shared")
     attn = read_attention(fields, theta=1e6, qkv_bias=False, output_bias=False, qk_norm=head_norm)
-    indices = fields.values.get("full_attn_idxs")
+    indices = fields.indices("full_attn_idxs")
     kinds = read_layer_types(
         fields, lambda index: FULL if indices is None or index in indices else "conv", ("conv", FULL)
     )
@@ -88,5 +88,5 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     fields.neutral(dict.fromkeys(("block_dim", "conv_dim", "conv_dim_out"), (embed,)))
     fields.neutral({"num_heads": (attn.heads,), "block_norm_eps": (norm.epsilon,)})
     ignored = ["block_mlp_init_scale", "block_out_init_scale", "block_use_xavier_init", "conv_use_xavier_init"]
-    unread = ["full_attn_idxs", "block_multiple_of", "block_ffn_dim_multiplier"]
+    unread = ["block_multiple_of", "block_ffn_dim_multiplier"]
     return read_decoder(fields, "lfm2", layers, norm, ignored=[*ignored, *unread])

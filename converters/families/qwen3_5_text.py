@@ -8,11 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
-from ..hf_config import Fields
-from ..hf_decoder import defaults, read_decoder, read_gated_mlp, read_norm
-from ..layout import Row
-from ..tiny import tiny
-from .qwen3_next import (
+from ..gated_delta_net import (
     DELTA_NET,
     GATED_ATTENTION,
     LINEAR,
@@ -22,6 +18,10 @@ from .qwen3_next import (
     NATIVE,
     read_mixers,
 )
+from ..hf_config import Fields
+from ..hf_decoder import defaults, read_decoder, read_gated_mlp, read_norm
+from ..layout import Row
+from ..tiny import tiny
 
 ARCHITECTURES = ("Qwen3_5ForCausalLM",)
 APART = (

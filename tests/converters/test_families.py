@@ -151,9 +151,9 @@ def test_falcon_with_alibi_is_refused() -> None:
         falcon.config({**falcon.tiny, "alibi": True})
 
 
-def test_a_dense_family_is_one_short_file() -> None:
+def test_a_family_is_one_short_file() -> None:
     for path in Path(package.__path__[0]).glob("[a-z]*.py"):
-        assert len(path.read_text().splitlines()) <= 90, f"{path.name}: move what others share into blocks"
+        assert len(path.read_text().splitlines()) <= 120, f"{path.name}: move what others share into blocks"
 
 
 def test_layers_after_the_last_are_passengers_and_others_are_not() -> None:

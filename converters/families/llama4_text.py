@@ -1,0 +1,118 @@
+"""Llama 4's language model: attention within chunks, but for layers without positions whose queries grow.
+
+Experts take in what their weight is multiplied with, beside a shared one; norms of heads have no scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.models.config import GatedMlp, Layer, ModelConfig, Norm, QkNorm, QueryGrowth, Router
+
+from ..blocks import (
+    ATTENTION,
+    EMBEDDING_AND_HEAD,
+    GATED_MLP,
+    PRE_NORMS,
+    ROPE_BUFFERS,
+    SHARED_EXPERTS,
+    renamed_rows,
+    transposed_expert_rows,
+)
+from ..hf_config import ACTIVATIONS, Fields
+from ..hf_decoder import (
+    FULL,
+    MOE_IGNORED,
+    defaults,
+    read_attention,
+    read_decoder,
+    read_experts,
+    read_layer_types,
+    read_norm,
+)
+from ..tiny import tiny
+
+ARCHITECTURES = ("Llama4ForCausalLM",)
+MLPS = (*renamed_rows((*GATED_MLP, *SHARED_EXPERTS), {"mlp": "feed_forward", "shared_experts": "shared_expert"}),)
+ROWS = (
+    *(*EMBEDDING_AND_HEAD, *PRE_NORMS, *ATTENTION, *MLPS),
+    *transposed_expert_rows("model.layers.{i}.feed_forward"),
+)
+PASSENGERS = ROPE_BUFFERS
+CHUNKED = "chunked_attention"
+DEFAULTS = {
+    **defaults(202048, 5120, 8192, layers=48, heads=40, kv_heads=8, head_dim=128, positions=131072, rms_norm_eps=1e-5),
+    **{"intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1, "moe_layers": None},
+    **{"interleave_moe_layer_step": 1, "use_qk_norm": True, "no_rope_layers": None, "no_rope_layer_interval": 4},
+    **{"attention_chunk_size": 8192, "attn_temperature_tuning": True, "floor_scale": 8192, "attn_scale": 0.1},
+}
+TINY = {
+    **tiny("llama4_text", "Llama4ForCausalLM", num_hidden_layers=3, intermediate_size_mlp=56, num_local_experts=6),
+    **{"num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 3, "rope_theta": 500000.0},
+    **{"attention_chunk_size": 9, "floor_scale": 7, "attn_scale": 0.4, "rms_norm_eps": 0.1},
+    "rope_scaling": {
+        **{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        "original_max_position_embeddings": 32,
+    },
+}
+VARIANTS = {
+    "no norms of heads, queries that do not grow, tied, biases": {
+        **{"use_qk_norm": False, "attn_temperature_tuning": False, "tie_word_embeddings": True, "rope_scaling": ...},
+        **{"attention_bias": True, "moe_layers": [0, 2], "no_rope_layers": [1, 0, 1], "num_experts_per_tok": 1},
+    },
+    "layer types, without chunks": {
+        **{"layer_types": ["full_attention", "chunked_attention", "full_attention"], "interleave_moe_layer_step": 1},
+    },
+    "all full": {"attention_chunk_size": None, "no_rope_layers": []},
+}
+
+
+def config(hf: Mapping[str, Any]) -> ModelConfig:
+    """The network that a config.json describes."""
+    fields = Fields(hf, DEFAULTS)
+    return read(fields, "llama4_text")
+
+
+def read(fields: Fields, what: str, **options: Any) -> ModelConfig:
+    """The network that a config.json describes, or a part of one; `what` and `options` as for `read_decoder`."""
+    norm, activation = read_norm(fields), fields.choice("hidden_act", ACTIVATIONS)
+    dense = GatedMlp(ffn=fields.integer("intermediate_size_mlp"), activation=activation)
+    shared = GatedMlp(ffn=fields.integer("intermediate_size"), activation=activation)
+    router = Router(top_k=fields.integer("num_experts_per_tok"), score="sigmoid")
+    experts = read_experts(
+        fields, count="num_local_experts", width="intermediate_size", router=router, shared=shared, scaled_input=True
+    )
+    turning = read_attention(fields, theta=5e5, interleaved=True)
+    # It is the same before and after a rotation, which changes no lengths.
+    head_norm = QkNorm(norm=Norm(epsilon=norm.epsilon, scale=False), kind="shared")
+    turning = turning.model_copy(update={"qk_norm": head_norm if fields.boolean("use_qk_norm") else None})
+    growth = QueryGrowth(beta=fields.number("attn_scale"), positions=fields.integer("floor_scale"), offset=1)
+    still = turning.model_copy(
+        update={
+            **{"rope": None, "qk_norm": None},
+            "query_growth": growth if fields.boolean("attn_temperature_tuning") else None,
+        }
+    )
+    every, step = fields.integer("no_rope_layer_interval"), fields.integer("interleave_moe_layer_step")
+    count = fields.integer("num_hidden_layers")
+    turns = fields.indices("no_rope_layers") or [int((index + 1) % every != 0) for index in range(count)]
+    sparse = fields.indices("moe_layers")
+    if len(turns) < count:
+        fields.problem(f"no_rope_layers: expected a number for each of {count} layers, found {len(turns)}")
+        turns = [1] * count
+    chunk = fields.integer("attention_chunk_size") if fields.has("attention_chunk_size") else None
+    fields.skip(["attention_chunk_size"])
+    kinds = read_layer_types(fields, lambda index: CHUNKED if turns[index] and chunk else FULL, (CHUNKED, FULL))
+    layers = [
+        Layer(
+            attn_norm=norm,
+            attn=(turning if turns[index] else still).model_copy(
+                update={"window": chunk, "chunked": True} if kind == CHUNKED else {}
+            ),
+            mlp_norm=norm,
+            mlp=experts if (index in sparse if sparse is not None else (index + 1) % step == 0) else dense,
+        )
+        for index, kind in enumerate(kinds)
+    ]
+    return read_decoder(fields, what, layers, norm, ignored=MOE_IGNORED, **options)
