@@ -254,15 +254,15 @@ def expert_rows(prefix: str, router: str, gate: str, up: str, down: str) -> tupl
     )
 
 
-def fused_expert_rows(gate_up: str, down: str) -> tuple[Row, ...]:
+def fused_expert_rows(gate_up: str, down: str, native: str = "layers.{i}.mlp") -> tuple[Row, ...]:
     """All experts' gates and ups in one tensor, their downs in another."""
     return (
         Row(
             gate_up,
-            ("layers.{i}.mlp.experts.gate.kernel", "layers.{i}.mlp.experts.up.kernel"),
+            (f"{native}.experts.gate.kernel", f"{native}.experts.up.kernel"),
             ("experts [ffn] embed -> experts embed ffn",) * 2,
         ),
-        Row(down, "layers.{i}.mlp.experts.down.kernel", "experts embed ffn -> experts ffn embed"),
+        Row(down, f"{native}.experts.down.kernel", "experts embed ffn -> experts ffn embed"),
     )
 
 

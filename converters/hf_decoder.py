@@ -90,7 +90,7 @@ def read_attention(
         if embed % heads:
             fields.problem(f"hidden_size {embed} is not a multiple of num_attention_heads {heads}")
     fields.skip(["num_key_value_heads", "head_dim"])
-    found: dict[str, Any] = {"scale": head_dim**-0.5}
+    found: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "scale": head_dim**-0.5}
     if not {"qkv_bias", "output_bias"} <= options.keys():
         found["qkv_bias"] = found["output_bias"] = fields.boolean("attention_bias")
     if "rope" not in options:
@@ -98,7 +98,7 @@ def read_attention(
         found["rope"] = read_rope(
             fields, head_dim, positions, theta=theta, fraction=fraction, interleaved=interleaved, layer_type=layer_type
         )
-    return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, **{**found, **options})
+    return Attention(**{**found, **options})
 
 
 def read_latent_attention(fields: Fields, *, interleaved: bool) -> LatentAttention:

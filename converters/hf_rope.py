@@ -11,7 +11,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from zoo.models.config import DefaultRope, DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
+from zoo.models.config import (
+    DefaultRope,
+    DynamicRope,
+    LinearRope,
+    Llama3Rope,
+    LongRope,
+    ProportionalRope,
+    Rope,
+    YarnRope,
+)
 
 from .hf_config import Fields
 
@@ -49,8 +58,6 @@ def read_rope(
     read = inner.choice("rope_type", _KINDS, "default")
     if "rope_theta" not in values and theta == DEFAULT_THETA:
         _log.warning("config.json names no rope_theta: using the default of transformers, %g", theta)
-    if fraction is None:
-        inner.neutral({"partial_rotary_factor": (1,)})
     dims = head_dim if fraction is None else int(head_dim * inner.number("partial_rotary_factor", fraction))
     if dims % 2 or not 2 <= dims <= head_dim:
         what = f"head_dim {dims} is odd" if dims == head_dim else f"{dims} of {head_dim} elements of a head are to turn"
@@ -58,6 +65,8 @@ def read_rope(
         dims = 2
     base = {"theta": inner.number("rope_theta", theta), "dims": dims, "interleaved": interleaved}
     rope = read(inner, base, max_positions)
+    if fraction is None:
+        inner.neutral({"partial_rotary_factor": (1,)})
     # The other kinds do not look at it; where it says the same as max_position_embeddings, nothing is lost.
     inner.neutral({"original_max_position_embeddings": (max_positions,)} if not _has_original(rope) else {})
     inner.skip(ignored)
@@ -217,6 +226,13 @@ def _longrope(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
     )
 
 
+def _proportional(inner: Fields, base: dict[str, Any], max_positions: int) -> Rope:
+    turning = int(inner.number("partial_rotary_factor", 1.0) * base["dims"] // 2)
+    if not 1 <= turning <= base["dims"] // 2:
+        inner.problem(f"{inner.prefix}partial_rotary_factor: expected a part of {base['dims']} elements that is a pair")
+    return ProportionalRope(**base, turning=max(turning, 1), factor=inner.number("factor", 1.0))
+
+
 _KINDS: Mapping[str, Callable[[Fields, dict[str, Any], int], Rope]] = {
     "default": _default,
     "linear": _linear,
@@ -224,4 +240,5 @@ _KINDS: Mapping[str, Callable[[Fields, dict[str, Any], int], Rope]] = {
     "yarn": _yarn,
     "llama3": _llama3,
     "longrope": _longrope,
+    "proportional": _proportional,
 }

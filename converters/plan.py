@@ -64,11 +64,11 @@ def plan_conversion(
     config, redundant = _tied_head(rows, config, source, compare_tied)
     bindings, problems = bind(rows, abstract_parameters(config))
     report_all(problems, f"the layout table of {family.model_type} does not fit the model:")
-    count = len(config.layers)
+    count, bound = len(config.layers), {name for binding in bindings for name in binding.sources}
     passengers = [
         passenger_binding(name, header.shape)
         for name, header in source.headers.items()
-        if family.is_passenger(name, count)
+        if name not in bound and family.is_passenger(name, count)
     ]
     bindings += passengers
     _check_source(family, config, bindings, redundant, source)

@@ -25,46 +25,42 @@ class Attention(nnx.Module):
     """
 
     def __init__(self, config: configs.Attention, embed: int, *, fused: bool, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        self.config, self.fused = config, fused
+        self.config = config
+        self.fused = fused and config.shares is None and not config.keys_are_values
         outer = {"embed": embed}
         queries = {"heads": config.heads, "head_dim": config.head_dim}
         shared = {"kv_heads": config.kv_heads, "head_dim": config.head_dim}
-        if fused:
-            every = {"heads": config.heads + 2 * config.kv_heads, "head_dim": config.head_dim}
-            self.qkv = Projection(outer, every, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
+
+        def projection(outputs: dict[str, int]) -> Projection:
+            return Projection(outer, outputs, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
+
+        if self.fused:
+            self.qkv = projection({"heads": config.heads + 2 * config.kv_heads, "head_dim": config.head_dim})
         else:
-            self.q = Projection(outer, queries, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
-            self.k = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
-            self.v = Projection(outer, shared, bias=config.qkv_bias, dtype=dtype, rngs=rngs)
-        self.gate = Projection(outer, queries, bias=config.qkv_bias, dtype=dtype, rngs=rngs) if config.gated else None
+            self.q = projection(queries)
+            self.k = projection(shared) if config.shares is None else None
+            self.v = projection(shared) if config.shares is None and not config.keys_are_values else None
+        self.gate = projection(queries) if config.gated else None
         self.o = Projection(queries, outer, bias=config.output_bias, dtype=dtype, rngs=rngs)
         self.q_norm = _head_norm(config.qk_norm, queries, dtype, rngs)
-        self.k_norm = _head_norm(config.qk_norm, shared, dtype, rngs)
+        self.k_norm = _head_norm(config.qk_norm, shared, dtype, rngs) if config.shares is None else None
+        sizes = {"head_dim": config.head_dim}
+        self.v_norm = None if config.v_norm is None else Norm(config.v_norm, sizes, dtype=dtype, rngs=rngs)
         self.sinks = parameter({"heads": config.heads}, initializers.zeros, dtype, rngs) if config.sinks else None
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None
-    ) -> tuple[Float[Array, "batch seq embed"], KeyValues | None]:
+    ) -> tuple[Float[Array, "batch seq embed"], KeyValues]:
+        """The output, and all keys and values that were attended.
+
+        Where the layer shares those of another, `cache` is what that one returned.
+        """
         queries, keys, values = self._project(x)
-        if self.q_norm is not None and self.k_norm is not None:
-            queries, keys = self.q_norm(queries), self.k_norm(keys)
-        rope = self.config.rope
-        if rope is not None:
-            turn = context.rotations[rope]
-            queries = rotate(queries, turn, interleaved=rope.interleaved)
-            keys = rotate(keys, turn, interleaved=rope.interleaved)
-        growth = self.config.query_growth
-        if growth is not None:
-            factor = 1 + growth.beta * jnp.log(1 + jnp.floor((context.positions + growth.offset) / growth.positions))
-            queries = queries * factor[:, :, None, None].astype(queries.dtype)
-        window = self.config.window
-        if cache is None:
-            stored = KeyValues(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))
-        else:
-            stored = cache = write(cache, keys, values, context.positions, context.segment_ids != 0, window)
+        stored = cache if keys is None or values is None else self._store(keys, values, context, cache)
+        assert stored is not None, "a layer that shares keys and values is given some"
         sinks = None if self.sinks is None else self.sinks[...]
         attended = attend(
-            queries,
+            self._grow(self._turn(queries if self.q_norm is None else self.q_norm(queries), context), context),
             stored,
             context.masks[self.config.sight],
             self.config.scale,
@@ -73,14 +69,44 @@ class Attention(nnx.Module):
         )
         if self.gate is not None:
             attended = attended * jax.nn.sigmoid(self.gate(x))
-        return self.o(attended), cache
+        return self.o(attended), stored
 
-    def _project(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        if not self.fused:
-            return self.q(x), self.k(x), self.v(x)
-        heads, kv_heads = self.config.heads, self.config.kv_heads
-        queries, keys, values = jnp.split(self.qkv(x), [heads, heads + kv_heads], axis=2)
-        return queries, keys, values
+    def _project(self, x: jax.Array) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+        """Queries, and keys and values where they are the layer's own."""
+        if self.fused:
+            heads, kv_heads = self.config.heads, self.config.kv_heads
+            queries, keys, values = jnp.split(self.qkv(x), [heads, heads + kv_heads], axis=2)
+            return queries, keys, values
+        if self.k is None:
+            return self.q(x), None, None
+        keys = self.k(x)
+        return self.q(x), keys, keys if self.v is None else self.v(x)
+
+    def _store(
+        self,
+        keys: Float[Array, "batch seq kv_heads head_dim"],
+        values: Float[Array, "batch seq kv_heads head_dim"],
+        context: Context,
+        cache: KeyValues | None,
+    ) -> KeyValues:
+        """The keys and values to attend: those of the pass, and with a cache those before them."""
+        keys = self._turn(keys if self.k_norm is None else self.k_norm(keys), context)
+        if self.v_norm is not None:
+            values = self.v_norm(values)
+        if cache is None:
+            return KeyValues(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))
+        return write(cache, keys, values, context.positions, context.segment_ids != 0, self.config.window)
+
+    def _turn(self, x: jax.Array, context: Context) -> jax.Array:
+        rope = self.config.rope
+        return x if rope is None else rotate(x, context.rotations[rope], interleaved=rope.interleaved)
+
+    def _grow(self, queries: jax.Array, context: Context) -> jax.Array:
+        growth = self.config.query_growth
+        if growth is None:
+            return queries
+        factor = 1 + growth.beta * jnp.log(1 + jnp.floor((context.positions + growth.offset) / growth.positions))
+        return queries * factor[:, :, None, None].astype(queries.dtype)
 
 
 def _head_norm(

@@ -54,7 +54,8 @@ class DeltaMemory(NamedTuple):
 
 
 LayerCache = KeyValues | Latents | Recent | DeltaMemory
-Cache = tuple[LayerCache, ...]
+# Nothing for a layer that attends what another remembers.
+Cache = tuple[LayerCache | None, ...]
 
 
 def empty_cache(
@@ -81,9 +82,13 @@ def slots_of(cache: LayerCache) -> int:
             raise TypeError(f"{type(cache).__name__} has no slots")
 
 
-def _empty(mixer: configs.Mixer, embed: int, batch: int, slots: int, dtype: DTypeLike, longest_pass: int) -> LayerCache:
+def _empty(
+    mixer: configs.Mixer, embed: int, batch: int, slots: int, dtype: DTypeLike, longest_pass: int
+) -> LayerCache | None:
     match mixer:
         case configs.Attention():
+            if mixer.shares is not None:
+                return None
             if mixer.window is not None:
                 slots = min(slots, _ring(mixer.window, longest_pass))
             # Two arrays, since a donated buffer may be given away only once.

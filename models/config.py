@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 
 class Config(BaseModel):
@@ -83,7 +83,18 @@ class LongRope(_Rope):
     attention_factor: float
 
 
-Rope = Annotated[DefaultRope | LinearRope | DynamicRope | YarnRope | Llama3Rope | LongRope, Field(discriminator="kind")]
+class ProportionalRope(_Rope):
+    """The plain series, of which only the first `turning` pairs turn, each divided by `factor`; the others stay."""
+
+    kind: Literal["proportional"] = "proportional"
+    turning: PositiveInt
+    factor: PositiveFloat = 1.0
+
+
+Rope = Annotated[
+    DefaultRope | LinearRope | DynamicRope | YarnRope | Llama3Rope | LongRope | ProportionalRope,
+    Field(discriminator="kind"),
+]
 
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu_squared"]
@@ -139,6 +150,9 @@ class Attention(Config):
         softcap: scores s become softcap * tanh(s / softcap).
         sinks: each head has a learned logit that takes its share of the softmax and gives nothing.
         gated: what heads attend is multiplied by the sigmoid of a product with x.
+        v_norm: a norm of each head's values.
+        keys_are_values: values are what keys are before their norm.
+        shares: the layer whose keys and values it attends, in the place of its own.
     """
 
     kind: Literal["attention"] = "attention"
@@ -155,6 +169,9 @@ class Attention(Config):
     softcap: PositiveFloat | None = None
     sinks: bool = False
     gated: bool = False
+    v_norm: Norm | None = None
+    keys_are_values: bool = False
+    shares: NonNegativeInt | None = None
     query_growth: QueryGrowth | None = None
 
     @property
@@ -231,6 +248,11 @@ def rope_of(mixer: Mixer) -> Rope | None:
     return mixer.rope if isinstance(mixer, Attention | LatentAttention) else None
 
 
+def shared_layer(mixer: Mixer) -> int | None:
+    """The layer whose keys and values a mixer attends in the place of its own."""
+    return mixer.shares if isinstance(mixer, Attention) else None
+
+
 class GatedMlp(Config):
     """down(activation(gate(x)) * up(x))."""
 
@@ -269,6 +291,9 @@ class Router(Config):
         scale: what weights are multiplied by in the end.
         bias: logits have a learned bias.
         selection_bias: the choice, not the weights, has a learned bias.
+        norm: of what it sees.
+        multiplier: what it sees is multiplied by, after that.
+        learned_scale: each expert's weight is multiplied by a learned number in the end.
     """
 
     top_k: PositiveInt
@@ -277,6 +302,9 @@ class Router(Config):
     scale: float = 1.0
     bias: bool = False
     selection_bias: bool = False
+    norm: Norm | None = None
+    multiplier: PositiveFloat = 1.0
+    learned_scale: bool = False
     groups: ExpertGroups | None = None
 
 
@@ -310,10 +338,35 @@ class MixtureOfExperts(Config):
 Mlp = Annotated[GatedMlp | PlainMlp | MixtureOfExperts, Field(discriminator="kind")]
 
 
+class Beside(Config):
+    """Experts beside an MLP: mlp_post_norm(mlp) + post_norm(experts(norm(x))), where the router sees x itself."""
+
+    mlp_post_norm: Norm
+    norm: Norm
+    experts: MixtureOfExperts
+    post_norm: Norm
+
+
+class LayerInput(Config):
+    """What follows a layer: x + norm(out(activation(gate(x)) * input)), by an input of the layer's own for each token.
+
+    Its size is `width`; see `LayerInputs`.
+    """
+
+    width: PositiveInt
+    activation: Activation
+    norm: Norm
+
+
 class Layer(Config):
     """One block: x + r * attn(x), then x + r * mlp(x), each with a norm before it, after it, or both.
 
     Where `parallel` both read the same x, and an MLP without a norm of its own reads what attention does.
+
+    Attributes:
+        beside: experts that take part in what the MLP does.
+        input: what follows.
+        learned_scale: what it gives in the end is multiplied by a learned number.
     """
 
     attn_norm: Norm | None
@@ -322,8 +375,22 @@ class Layer(Config):
     mlp_norm: Norm | None
     mlp: Mlp
     mlp_post_norm: Norm | None = None
+    beside: Beside | None = None
     parallel: bool = False
     residual_multiplier: float = 1.0
+    input: LayerInput | None = None
+    learned_scale: bool = False
+
+
+class LayerInputs(Config):
+    """A vector of `width` elements for each token and layer, made of the token's own and of its embedding.
+
+    (norm(projection(x) / sqrt(embed)) + sqrt(width) * table(token)) / sqrt(2) (Gemma 4, 2026).
+    """
+
+    vocab: PositiveInt
+    width: PositiveInt
+    norm: Norm
 
 
 class ModelConfig(Config):
@@ -332,6 +399,7 @@ class ModelConfig(Config):
     Attributes:
         embedding_multiplier: what embedded tokens are multiplied by.
         learned_positions: rows of a table of vectors that are added to them; None for no table.
+        layer_inputs: what layers are given for each token beside the activations.
         logit_multiplier: what logits are multiplied by.
         logit_softcap: logits l become logit_softcap * tanh(l / logit_softcap).
         max_positions: the longest sequence.
@@ -345,6 +413,7 @@ class ModelConfig(Config):
     max_positions: PositiveInt
     embedding_multiplier: float = 1.0
     learned_positions: PositiveInt | None = None
+    layer_inputs: LayerInputs | None = None
     logit_multiplier: float = 1.0
     logit_softcap: PositiveFloat | None = None
 

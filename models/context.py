@@ -36,8 +36,9 @@ def make_context(
     """The context of a pass; the arguments are those of `Decoder`."""
     slots: dict[configs.Sight, int] = {}
     for index, layer in enumerate(config.layers):
-        if isinstance(layer.attn, configs.Attention | configs.LatentAttention):
-            slots[layer.attn.sight] = 0 if cache is None else slots_of(cache[index])
+        held = None if cache is None else cache[index]
+        if isinstance(layer.attn, configs.Attention | configs.LatentAttention) and (cache is None or held is not None):
+            slots[layer.attn.sight] = 0 if held is None else slots_of(held)
     masks = {
         sight: _mask(positions, segment_ids, sight)
         if cache is None

@@ -6,80 +6,19 @@ Training, packed training, prefill, chunked prefill and decoding are all this on
 
 from __future__ import annotations
 
-import jax
 from flax import nnx
 from jax import numpy as jnp
-from jax.nn import initializers
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from . import config as configs
 from .cache import Cache, LayerCache
+from .config import shared_layer
 from .context import Context, make_context, positions_in_segments
-from .mixer import make_mixer
-from .mlp import make_mlp
+from .embedding import Embedding, LayerInputs, PositionTable
+from .layer import Layer
 from .norm import Norm
-from .parameter import parameter
 from .projection import Projection
-
-
-class Embedding(nnx.Module):
-    """One vector a token; read backwards it is a tied head."""
-
-    def __init__(self, vocab: int, embed: int, *, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        self.embedding = parameter({"vocab": vocab, "embed": embed}, initializers.normal(0.02), dtype, rngs)
-
-    def __call__(self, tokens: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
-        return self.embedding[...][tokens]
-
-    def logits(self, x: Float[Array, "batch rows embed"]) -> Float[Array, "batch rows vocab"]:
-        return jnp.einsum("bre,ve->brv", x, self.embedding[...], preferred_element_type=jnp.float32)
-
-
-class PositionTable(nnx.Module):
-    """One learned vector a position."""
-
-    def __init__(self, positions: int, embed: int, *, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        self.embedding = parameter({"positions": positions, "embed": embed}, initializers.normal(0.02), dtype, rngs)
-
-    def __call__(self, positions: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
-        return self.embedding[...][positions]
-
-
-class Layer(nnx.Module):
-    """One block; see `config.Layer`."""
-
-    def __init__(self, config: configs.Layer, embed: int, *, fused: bool, dtype: DTypeLike, rngs: nnx.Rngs | None):
-        def norm(its: configs.Norm | None) -> Norm | None:
-            return None if its is None else Norm(its, {"embed": embed}, dtype=dtype, rngs=rngs)
-
-        self.config = config
-        self.attn_norm = norm(config.attn_norm)
-        self.attn = make_mixer(config.attn, embed, fused=fused, dtype=dtype, rngs=rngs)
-        self.attn_post_norm = norm(config.attn_post_norm)
-        self.mlp_norm = norm(config.mlp_norm)
-        self.mlp = make_mlp(config.mlp, embed, dtype=dtype, rngs=rngs)
-        self.mlp_post_norm = norm(config.mlp_post_norm)
-
-    def __call__(
-        self, x: Float[Array, "batch seq embed"], context: Context, cache: LayerCache | None
-    ) -> tuple[Float[Array, "batch seq embed"], LayerCache | None]:
-        normed = _apply(self.attn_norm, x)
-        attended, cache = self.attn(normed, context, cache)
-        attended = self._residual(_apply(self.attn_post_norm, attended))
-        if self.config.parallel:
-            seen = normed if self.mlp_norm is None else self.mlp_norm(x)
-            return x + attended + self._residual(_apply(self.mlp_post_norm, self.mlp(seen))), cache
-        x = x + attended
-        return x + self._residual(_apply(self.mlp_post_norm, self.mlp(_apply(self.mlp_norm, x)))), cache
-
-    def _residual(self, branch: jax.Array) -> jax.Array:
-        multiplier = self.config.residual_multiplier
-        return branch if multiplier == 1 else branch * multiplier
-
-
-def _apply(norm: Norm | None, x: jax.Array) -> jax.Array:
-    return x if norm is None else norm(x)
 
 
 class Decoder(nnx.Module):
@@ -100,6 +39,10 @@ class Decoder(nnx.Module):
         self.embed = Embedding(config.vocab, config.embed, dtype=dtype, rngs=rngs)
         table = config.learned_positions
         self.positions = None if table is None else PositionTable(table, config.embed, dtype=dtype, rngs=rngs)
+        inputs = config.layer_inputs
+        self.layer_inputs = (
+            None if inputs is None else LayerInputs(inputs, config.embed, len(config.layers), dtype=dtype, rngs=rngs)
+        )
         self.layers = nnx.List(
             [Layer(layer, config.embed, fused=fused, dtype=dtype, rngs=rngs) for layer in config.layers]
         )
@@ -140,14 +83,24 @@ class Decoder(nnx.Module):
             x = x * jnp.asarray(self.config.embedding_multiplier, x.dtype)
         if self.positions is not None:
             x = x + self.positions(positions)
-        caches: list[LayerCache] = []
-        for index, layer in enumerate(self.layers):
-            x, updated = layer(x, context, None if cache is None else cache[index])
-            if updated is not None:
-                caches.append(updated)
+        x, updated = self._through_layers(x, tokens, context, cache)
         if rows is not None:
             x = jnp.take_along_axis(x, rows[:, :, None], axis=1)
-        return self._logits(self.final_norm(x)), None if cache is None else tuple(caches)
+        return self._logits(self.final_norm(x)), None if cache is None else updated
+
+    def _through_layers(
+        self, x: Float[Array, "batch seq embed"], tokens: Int[Array, "batch seq"], context: Context, cache: Cache | None
+    ) -> tuple[Float[Array, "batch seq embed"], Cache]:
+        """The last layer's output, and what each layer remembers."""
+        given = None if self.layer_inputs is None else self.layer_inputs(tokens, x)
+        memories: list[LayerCache | None] = []
+        for index, layer in enumerate(self.layers):
+            own, source = None if cache is None else cache[index], shared_layer(layer.config.attn)
+            held = own if source is None else memories[source]
+            x, memory = layer(x, context, held, None if given is None else given[:, :, index])
+            memories.append(memory)
+        own = (shared_layer(layer.config.attn) is None for layer in self.layers)
+        return x, tuple(memory if mine else None for memory, mine in zip(memories, own, strict=True))
 
     def _logits(self, x: Float[Array, "batch rows embed"]) -> Float[Array, "batch rows vocab"]:
         if self.head is None:

@@ -53,9 +53,12 @@ class MixtureOfExperts(nnx.Module):
             Projection({"embed": embed}, {}, bias=False, dtype=dtype, rngs=rngs) if config.shared_gate else None
         )
 
-    def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
+    def __call__(
+        self, x: Float[Array, "batch seq embed"], routed: Float[Array, "batch seq embed"] | None = None
+    ) -> Float[Array, "batch seq embed"]:
+        """Of `x`; the router sees `routed`, where that is something else."""
         tokens = x.reshape(-1, x.shape[-1])
-        weights, chosen = self.router(tokens)
+        weights, chosen = self.router(tokens if routed is None else routed.reshape(tokens.shape))
         order = jnp.argsort(chosen.reshape(-1))
         owners = chosen.reshape(-1)[order]
         sizes = jnp.bincount(owners, length=self.config.experts)

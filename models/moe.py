@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from . import config as configs
+from .norm import Norm
 from .parameter import parameter
 
 # The most rows that one expert multiplies at a time on a CPU.
@@ -33,9 +34,14 @@ class Router(nnx.Module):
         self.kernel = parameter({"embed": embed, "experts": experts}, start, dtype, rngs)
         self.bias = parameter({"experts": experts}, zeros, dtype, rngs) if config.bias else None
         self.selection_bias = parameter({"experts": experts}, zeros, dtype, rngs) if config.selection_bias else None
+        self.norm = None if config.norm is None else Norm(config.norm, {"embed": embed}, dtype=dtype, rngs=rngs)
+        ones = initializers.ones
+        self.expert_scale = parameter({"experts": experts}, ones, dtype, rngs) if config.learned_scale else None
 
     def __call__(self, x: Float[Array, "tokens embed"]) -> tuple[Float[Array, "tokens k"], Int[Array, "tokens k"]]:
         config = self.config
+        if self.norm is not None:
+            x = self.norm(x) * jnp.asarray(config.multiplier, x.dtype)
         logits = jnp.dot(x, self.kernel[...], preferred_element_type=jnp.float32)
         if self.bias is not None:
             logits = logits + self.bias[...].astype(jnp.float32)
@@ -53,6 +59,8 @@ class Router(nnx.Module):
         weights = jnp.take_along_axis(scores, experts, axis=-1)
         if config.normalise:
             weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
+        if self.expert_scale is not None:
+            weights = weights * self.expert_scale[...].astype(jnp.float32)[experts]
         return weights * config.scale, experts
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .config import DefaultRope, DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
+from .config import DefaultRope, DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, YarnRope
 
 
 class Rotation(NamedTuple):
@@ -77,7 +77,9 @@ def rotate(
     return jnp.concatenate([whole, rest], axis=-1) if rest.shape[-1] else whole
 
 
-def inverse_frequencies(rope: DefaultRope | LinearRope | YarnRope | Llama3Rope) -> Float[np.ndarray, " pairs"]:
+def inverse_frequencies(
+    rope: DefaultRope | LinearRope | YarnRope | Llama3Rope | ProportionalRope,
+) -> Float[np.ndarray, " pairs"]:
     """Radians a position for each pair, where they do not depend on the length of the sequence."""
     match rope:
         case DefaultRope():
@@ -88,6 +90,9 @@ def inverse_frequencies(rope: DefaultRope | LinearRope | YarnRope | Llama3Rope) 
             return _yarn(rope)
         case Llama3Rope():
             return _llama3(rope)
+        case ProportionalRope():
+            turns = np.arange(rope.dims // 2) < rope.turning
+            return np.where(turns, _plain(rope), np.float32(0)) / np.float32(rope.factor)
         case _:
             assert_never(rope)
 

@@ -65,7 +65,8 @@ def randomise(model: PreTrainedModel) -> None:
         for name, tensor in saved.items():
             if not tensor.is_floating_point():
                 continue
-            is_norm = "norm" in name or ".ln_" in name
+            # Around one, as what multiplies is.
+            is_norm = "norm" in name or ".ln_" in name or name.endswith(("scale", "scalar"))
             vector = tensor.ndim < 2
             deviation = 0.3 if is_norm or vector else 1.5 / tensor.shape[-1] ** 0.5
             tensor.normal_(float(is_norm and not name.endswith("bias")), deviation, generator=generator)

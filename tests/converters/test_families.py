@@ -101,7 +101,7 @@ def _turned(pattern: str) -> str:
     """The same pattern with the last axis of the parameter first."""
     left, right = pattern.split("->")
     axes = right.split()
-    return f"{left}-> {' '.join([axes[-1], *axes[:-1]])}" if "(" not in right else pattern
+    return f"{left}-> {' '.join([*axes[-1:], *axes[:-1]])}".rstrip() if "(" not in right else pattern
 
 
 @pytest.mark.parametrize("family", FAMILIES)

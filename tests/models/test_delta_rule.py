@@ -25,8 +25,8 @@ def one_after_another(
     kept: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     def step(memory: jax.Array, now: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-        *token, keep = now
-        output, memory = one_token(*token, jnp.where(keep, memory, 0))
+        queries, keys, values, decays, betas, keep = now
+        output, memory = one_token(queries, keys, values, decays, betas, jnp.where(keep, memory, 0))
         return memory, output
 
     parts = [jnp.moveaxis(part, 1, 0) for part in (queries, keys, values, decays, betas)]
