@@ -50,6 +50,9 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "rope_interleaved": (False,),
 }
 
+# What `layer_types` calls layers that see a window, and those that see everything.
+SLIDING, FULL = "sliding_attention", "full_attention"
+
 # Numbers in a config.json are smaller than this; larger ones would overflow on their way through its formulas.
 LARGEST = 1e12
 

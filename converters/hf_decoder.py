@@ -23,10 +23,8 @@ from zoo.models.config import (
     rope_of,
 )
 
-from .hf_config import ACTIVATIONS, HARMLESS, NEUTRAL, Fields
-from .hf_rope import DEFAULT_THETA, context_length, read_rope, read_yarn_growth
-
-SLIDING, FULL = "sliding_attention", "full_attention"
+from .hf_config import ACTIVATIONS, FULL, HARMLESS, NEUTRAL, SLIDING, Fields
+from .hf_rope import DEFAULT_THETA, context_length, read_rope, read_ropes, read_yarn_growth
 
 
 def defaults(
@@ -69,13 +67,12 @@ def read_attention(
     theta: float = DEFAULT_THETA,
     fraction: float | None = None,
     interleaved: bool = False,
-    layer_type: str | None = None,
     **options: Any,
 ) -> Attention:
     """Grouped-query attention.
 
     Args:
-        theta, fraction, interleaved, layer_type: as for `read_rope`.
+        theta, fraction, interleaved: as for `read_rope`.
         options: fields of `Attention`, which come before what the file says; with `rope` its rotary embedding is not
             read, with both biases `attention_bias` is not.
     """
@@ -95,10 +92,8 @@ def read_attention(
         found["qkv_bias"] = found["output_bias"] = fields.boolean("attention_bias")
     if "rope" not in options:
         positions = fields.integer("max_position_embeddings")
-        found["rope"] = read_rope(
-            fields, head_dim, positions, theta=theta, fraction=fraction, interleaved=interleaved, layer_type=layer_type
-        )
-    return Attention(**{**found, **options})
+        found["rope"] = read_rope(fields, head_dim, positions, theta=theta, fraction=fraction, interleaved=interleaved)
+    return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, **{**found, **options})
 
 
 def read_latent_attention(fields: Fields, *, interleaved: bool) -> LatentAttention:
@@ -221,6 +216,26 @@ def read_windows(fields: Fields, otherwise: Callable[[int], str]) -> list[int | 
     """Each layer's window; `otherwise` as for `read_layer_types`."""
     window = read_window(fields)
     return [window if kind == SLIDING else None for kind in read_layer_types(fields, otherwise)]
+
+
+def read_turned_windows(
+    fields: Fields,
+    layer: Layer,
+    head_dim: int,
+    bases: Mapping[str, tuple[str | None, float]],
+    otherwise: Callable[[int], str],
+) -> list[Layer]:
+    """Layers with a window and without, each kind with a rotary embedding of its own.
+
+    Args:
+        layer: what they are otherwise.
+        head_dim, bases: as for `read_ropes`.
+        otherwise: as for `read_layer_types`.
+    """
+    ropes = read_ropes(fields, head_dim, fields.integer("max_position_embeddings"), bases)
+    window = read_window(fields)
+    kinds = read_layer_types(fields, otherwise)
+    return varied(layer, ({"window": window if kind == SLIDING else None, "rope": ropes[kind]} for kind in kinds))
 
 
 def read_pattern(fields: Fields, *others: str) -> Callable[[int], str]:

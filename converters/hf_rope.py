@@ -1,7 +1,8 @@
 """The rotary embedding that a Hugging Face config.json describes, in every spelling.
 
 Older files have `rope_theta` beside `rope_scaling`, which names its kind `type` or `rope_type`; newer ones have
-`rope_parameters` with all of it inside. Where several are there they must agree. Defaults are those of transformers.
+`rope_parameters` with all of it inside, in some families an object of it for each kind of layer. Where several are
+there they must agree, and what transformers does not look at is refused. Defaults are those of transformers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from zoo.models.config import (
     YarnRope,
 )
 
-from .hf_config import Fields
+from .hf_config import FULL, Fields
 
 DEFAULT_THETA = 10000.0
 
@@ -37,8 +38,6 @@ def read_rope(
     theta: float = DEFAULT_THETA,
     fraction: float | None = None,
     interleaved: bool = False,
-    layer_type: str | None = None,
-    ignored: Sequence[str] = (),
 ) -> Rope:
     """The rotary embedding of a config.json.
 
@@ -50,14 +49,89 @@ def read_rope(
         fraction: the part of a head that turns, where the file does not say it as `partial_rotary_factor`; None where
             all of it does, whatever a file says.
         interleaved: whether the family turns neighbours and not halves.
-        layer_type: the kind of layer, where each may have an object of its own.
-        ignored: fields of the rope's object that change nothing for the family.
     """
-    name, values = _one_spelling(fields, layer_type)
-    inner = Fields(values, prefix=f"{fields.prefix}{name}.", problems=fields.problems)
-    read = inner.choice("rope_type", _KINDS, "default")
+    if fraction is not None:
+        _refuse_null(fields, "partial_rotary_factor")
+    name, values = _one_spelling(fields)
     if "rope_theta" not in values and theta == DEFAULT_THETA:
         _log.warning("config.json names no rope_theta: using the default of transformers, %g", theta)
+    inner = Fields(values, prefix=f"{fields.prefix}{name}.", problems=fields.problems)
+    return _read(inner, head_dim, max_positions, theta=theta, fraction=fraction, interleaved=interleaved)
+
+
+def read_ropes(
+    fields: Fields, head_dim: int, max_positions: int, bases: Mapping[str, tuple[str | None, float]]
+) -> dict[str, Rope]:
+    """The rotary embedding of each kind of layer, in families where `rope_parameters` has an object for each.
+
+    In older files `rope_scaling` is that of full layers alone; the others turn plainly.
+
+    Args:
+        fields, head_dim, max_positions: as for `read_rope`.
+        bases: the kinds of layers, each with the field in which older files have its base, and what its base is where
+            there is none.
+    """
+    forms, scaling = fields.object("rope_parameters"), fields.object("rope_scaling")
+    stray = [name for name, value in forms.items() if name not in bases and value is not None]
+    if stray:
+        # transformers keeps them, and computes with its defaults.
+        expected = f"expected nothing but an object for {' and for '.join(bases)}"
+        fields.problem(f"{fields.prefix}rope_parameters: {expected}, found {', '.join(stray)}")
+    if "rope_type" not in scaling and scaling.get("type", "default") != "default":
+        found = f"{fields.prefix}rope_scaling.type is {scaling['type']!r}"
+        fields.problem(f"{found}, but transformers looks at rope_type alone here: rename it, or remove rope_scaling")
+    ropes: dict[str, Rope] = {}
+    for kind, (outside, theta) in bases.items():
+        own = Fields(forms, prefix=f"{fields.prefix}rope_parameters.", problems=fields.problems).object(kind)
+        parts = {f"rope_parameters.{kind}": own, **({"rope_scaling": scaling} if kind == FULL else {})}
+        values = _in_agreement(fields, {**parts, **_base(fields, outside)})
+        name = next((name for name, part in parts.items() if part), f"rope_parameters.{kind}")
+        inner = Fields(values, prefix=f"{fields.prefix}{name}.", problems=fields.problems)
+        ropes[kind] = rope = _read(inner, head_dim, max_positions, theta=theta)
+        if isinstance(rope, YarnRope) and not rope.truncate:
+            inner.problem(f"{inner.prefix}truncate: transformers does not look at it here, so only true is supported")
+    # Nor does it look at this; where it says the same, nothing is lost.
+    full = ropes[FULL]
+    original = full.original_max_positions if isinstance(full, _WITH_ORIGINAL) else max_positions
+    fields.neutral({"original_max_position_embeddings": (original,)})
+    return ropes
+
+
+def _base(fields: Fields, name: str | None) -> dict[str, Mapping[str, Any]]:
+    """What the field of this name, outside of the rope's own objects, says of the base."""
+    if name is None:
+        return {}
+    fields.skip([name])
+    _refuse_null(fields, name)
+    return {name: {"rope_theta": fields.values[name]}} if fields.has(name) else {}
+
+
+def _in_agreement(fields: Fields, parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What these parts of a file, each with its name, say together."""
+    result: dict[str, Any] = {}
+    said_by: dict[str, str] = {}
+    for name, part in parts.items():
+        for key, value in _renamed(fields, name, part).items():
+            said_by.setdefault(key, name)
+            if result.setdefault(key, value) != value:
+                before = f"{key} is {result[key]!r} in {said_by[key]}"
+                fields.problem(f"{before} but {value!r} in {name}: remove the wrong one")
+    return result
+
+
+def _read(
+    inner: Fields,
+    head_dim: int,
+    max_positions: int,
+    *,
+    theta: float,
+    fraction: float | None = None,
+    interleaved: bool = False,
+) -> Rope:
+    """The rotary embedding that an object describes, once all is in it; arguments as for `read_rope`."""
+    read = inner.choice("rope_type", _KINDS, "default")
+    if fraction is None:
+        inner.neutral({"partial_rotary_factor": (1,)})
     dims = head_dim if fraction is None else int(head_dim * inner.number("partial_rotary_factor", fraction))
     if dims % 2 or not 2 <= dims <= head_dim:
         what = f"head_dim {dims} is odd" if dims == head_dim else f"{dims} of {head_dim} elements of a head are to turn"
@@ -68,22 +142,9 @@ def read_rope(
     if fraction is None:
         inner.neutral({"partial_rotary_factor": (1,)})
     # The other kinds do not look at it; where it says the same as max_position_embeddings, nothing is lost.
-    inner.neutral({"original_max_position_embeddings": (max_positions,)} if not _has_original(rope) else {})
-    inner.skip(ignored)
+    inner.neutral({} if isinstance(rope, _WITH_ORIGINAL) else {"original_max_position_embeddings": (max_positions,)})
     inner.refuse_unknown()
     return rope
-
-
-def read_local_rope(fields: Fields, head_dim: int, max_positions: int, theta: float) -> Rope:
-    """The rotary embedding of layers with a window, where they have one of their own.
-
-    Newer files have it in `rope_parameters`; in older ones it is a plain one with a base of its own, `theta`.
-    """
-    nested = fields.object("rope_parameters").get("sliding_attention")
-    if not isinstance(nested, dict):
-        return DefaultRope(theta=theta, dims=head_dim)
-    alone = Fields({"rope_parameters": nested}, prefix=fields.prefix, problems=fields.problems)
-    return read_rope(alone, head_dim, max_positions, theta=theta)
 
 
 def read_yarn_growth(fields: Fields, rope: Rope) -> float:
@@ -98,8 +159,7 @@ def _yarn_magnitude(factor: float, weight: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def _has_original(rope: Rope) -> bool:
-    return isinstance(rope, YarnRope | Llama3Rope | LongRope)
+_WITH_ORIGINAL = (YarnRope, Llama3Rope, LongRope)
 
 
 def context_length(rope: Rope, max_positions: int) -> int:
@@ -118,17 +178,17 @@ def context_length(rope: Rope, max_positions: int) -> int:
 _OUTSIDE = ("rope_theta", "original_max_position_embeddings", "partial_rotary_factor")
 
 
-def _one_spelling(fields: Fields, layer_type: str | None) -> tuple[str, dict[str, Any]]:
+def _refuse_null(fields: Fields, name: str) -> None:
+    if name in fields.values and not fields.has(name):
+        fields.problem(f"{fields.prefix}{name}: expected a number, found null")
+
+
+def _one_spelling(fields: Fields) -> tuple[str, dict[str, Any]]:
     """The rope's fields under their newest names, and the name of the object that they come from."""
     outside = {name: fields.values[name] for name in _OUTSIDE if fields.has(name)}
     fields.skip(_OUTSIDE)
-    if "rope_theta" in fields.values and not fields.has("rope_theta"):
-        fields.problem("rope_theta: expected a number, found null")
-    forms: dict[str, dict[str, Any]] = {}
-    for name in ("rope_parameters", "rope_scaling"):
-        form = fields.object(name)
-        nested = layer_type is not None and isinstance(form.get(layer_type), dict)
-        forms[name] = _renamed(fields, name, form[layer_type] if nested and layer_type else form)
+    _refuse_null(fields, "rope_theta")
+    forms = {name: _renamed(fields, name, fields.object(name)) for name in ("rope_parameters", "rope_scaling")}
     for name, form in forms.items():
         for key in outside.keys() & form.keys():
             if outside[key] != form[key]:

@@ -14,16 +14,15 @@ from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, QK_NORMS, ROPE_BU
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
+    SLIDING,
     defaults,
     read_attention,
     read_decoder,
     read_gated_mlp,
     read_norm,
     read_pattern,
-    read_windows,
-    varied,
+    read_turned_windows,
 )
-from ..hf_rope import read_local_rope
 from ..tiny import tiny
 
 ARCHITECTURES = ("Gemma3ForCausalLM",)
@@ -32,9 +31,10 @@ PASSENGERS = ROPE_BUFFERS
 GELU = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
 DEFAULTS = {
     **defaults(262208, 2304, 9216, layers=26, heads=8, kv_heads=4, head_dim=256, positions=131072),
-    **{**GELU, "query_pre_attn_scalar": 256, "sliding_window": 4096, "rope_local_base_freq": 10000.0},
+    **{**GELU, "query_pre_attn_scalar": 256, "sliding_window": 4096},
     "sliding_window_pattern": 6,
 }
+BASES: Mapping[str, tuple[str | None, float]] = {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)}
 TINY = {
     **tiny("gemma3_text", "Gemma3ForCausalLM", hidden_act=..., num_hidden_layers=3, rope_theta=1000000.0, **GELU),
     **{"query_pre_attn_scalar": 24, "sliding_window": 9, "sliding_window_pattern": 2, "rope_local_base_freq": 500.0},
@@ -69,12 +69,9 @@ def read(fields: Fields, what: str, **options: Any) -> ModelConfig:
     norm, mlp = read_norm(fields, offset=1.0), read_gated_mlp(fields, activation="hidden_activation")
     scale = fields.number("query_pre_attn_scalar") ** -0.5
     head_norm = QkNorm(norm=norm, kind="shared")
-    attn = read_attention(fields, theta=1e6, layer_type=FULL, scale=scale, qk_norm=head_norm)
+    attn = read_attention(fields, rope=None, scale=scale, qk_norm=head_norm)
     layer = Layer(attn_norm=norm, attn=attn, attn_post_norm=norm, mlp_norm=norm, mlp=mlp, mlp_post_norm=norm)
-    theta = fields.number("rope_local_base_freq")
-    local = read_local_rope(fields, attn.head_dim, fields.integer("max_position_embeddings"), theta)
-    windows = read_windows(fields, read_pattern(fields, "_sliding_window_pattern"))
-    layers = varied(layer, ({"window": w, "rope": local if w else attn.rope} for w in windows))
+    layers = read_turned_windows(fields, layer, attn.head_dim, BASES, read_pattern(fields, "_sliding_window_pattern"))
     # transformers has a field for a cap of scores, and does not look at it.
     fields.neutral({"use_bidirectional_attention": (False,), "attn_logit_softcapping": (None,)})
     options["embedding_multiplier"] = fields.integer("hidden_size") ** 0.5

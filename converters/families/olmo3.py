@@ -17,10 +17,8 @@ from ..hf_decoder import (
     read_decoder,
     read_gated_mlp,
     read_norm,
-    read_windows,
-    varied,
+    read_turned_windows,
 )
-from ..hf_rope import read_local_rope
 from ..tiny import tiny
 
 ARCHITECTURES = ("Olmo3ForCausalLM",)
@@ -42,17 +40,17 @@ VARIANTS = {
         },
     },
 }
-THETA = 500000.0
+# Older files' rope_theta is that of full layers alone; transformers gives the others its default.
+BASES: Mapping[str, tuple[str | None, float]] = {FULL: ("rope_theta", 500000.0), SLIDING: (None, 500000.0)}
 
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
     fields = Fields(hf, DEFAULTS)
     norm, mlp = read_norm(fields), read_gated_mlp(fields)
-    attn = read_attention(fields, theta=THETA, layer_type=FULL, qk_norm=QkNorm(norm=norm, kind="joint"))
+    attn = read_attention(fields, rope=None, qk_norm=QkNorm(norm=norm, kind="joint"))
     layer = Layer(attn_norm=None, attn=attn, attn_post_norm=norm, mlp_norm=None, mlp=mlp, mlp_post_norm=norm)
-    # Older files' rope_theta is that of the other layers alone; transformers gives these its default.
-    local = read_local_rope(fields, attn.head_dim, fields.integer("max_position_embeddings"), THETA)
-    windows = read_windows(fields, lambda index: SLIDING if (index + 1) % 4 else FULL)
-    layers = varied(layer, ({"window": w, "rope": local if w else attn.rope} for w in windows))
+    layers = read_turned_windows(
+        fields, layer, attn.head_dim, BASES, lambda index: SLIDING if (index + 1) % 4 else FULL
+    )
     return read_decoder(fields, "olmo3", layers, norm)
