@@ -38,6 +38,7 @@ OTHER_ROWS = (prefixed(ROWS, "embed_out", "lm_head"),)
 PASSENGERS = tuple(f"{LAYER}.attention.{name}" for name in ("bias", "masked_bias", "rotary_emb.inv_freq"))
 DROPOUTS = ("classifier_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob")
 NAMES = {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"}
+TURNING = {"rotary_pct": 0.25, "rotary_emb_base": 10000}
 DEFAULTS = {
     **defaults(50432, 6144, 24576, layers=44, heads=64, positions=2048),
     **{"hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_parallel_residual": True, "attention_bias": True},
@@ -60,9 +61,17 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    fields = Fields(renamed(hf, NAMES), DEFAULTS)
+    fields = Fields(renamed({name: hf[name] for name in hf if name not in NAMES.values()}, NAMES), DEFAULTS)
+    # transformers does not look at what others call them, though some of its versions wrote both.
+    inside = {**fields.object("rope_parameters"), **fields.object("rope_scaling")}
+    for name, other in NAMES.items():
+        used = inside.get(other, hf.get(name, TURNING[name]))
+        if hf.get(other) not in (None, used):
+            fields.problem(
+                f"{other} is {hf[other]!r} but {name} {used!r}, where transformers looks: remove the wrong one"
+            )
     norm = Norm(epsilon=fields.number("layer_norm_eps"), kind="layer", bias=True)
-    attn, mlp = read_attention(fields, fraction=0.25), read_plain_mlp(fields, bias=True)
+    attn, mlp = read_attention(fields, fraction=TURNING["rotary_pct"]), read_plain_mlp(fields, bias=True)
     parallel = fields.boolean("use_parallel_residual")
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp, parallel=parallel)
     layers = [layer] * fields.integer("num_hidden_layers")
