@@ -73,8 +73,9 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    plain = "rope_scaling" not in hf and "rope_parameters" not in hf
-    fields = Fields(hf, {**DEFAULTS, "rope_scaling": YARN} if plain else DEFAULTS)
+    # Where no scaling is named there is one all the same; only an object that names none turns it off.
+    unnamed = not hf.get("rope_scaling") and hf.get("rope_parameters") is None
+    fields = Fields({**hf, "rope_scaling": YARN} if unnamed else hf, DEFAULTS)
     norm, attn = read_norm(fields), read_attention(fields, theta=150000.0, sinks=True)
     router = Router(top_k=fields.integer("num_experts_per_tok"), score="softmax_of_chosen", bias=True)
     unit = ClampedUnit(alpha=fields.number("swiglu_alpha"), limit=fields.number("swiglu_limit"))

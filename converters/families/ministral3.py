@@ -34,7 +34,7 @@ OWN = ("llama_4_scaling_beta", "max_position_embeddings")
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    given = Fields(hf, DEFAULTS).object("rope_parameters")
+    given = YARN if hf.get("rope_parameters") is None else Fields(hf).object("rope_parameters")
     rope = {name: value for name, value in given.items() if name not in OWN}
     fields = Fields({**hf, "rope_parameters": rope}, DEFAULTS)
     own = Fields(given, prefix="rope_parameters.", problems=fields.problems)
