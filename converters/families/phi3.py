@@ -26,10 +26,11 @@ ROWS = (*EMBEDDING_AND_HEAD, *PRE_NORMS, QKV, ATTENTION[3], GATE_UP, GATED_MLP[2
 PASSENGERS = ROPE_BUFFERS
 DEFAULTS = {**defaults(32064, 3072, 8192, positions=4096), "rms_norm_eps": 1e-5, "sliding_window": None}
 TINY = tiny("phi3", "Phi3ForCausalLM", head_dim=..., sliding_window=None, pad_token_id=0)
+ORIGINAL = "original_max_position_embeddings"
 LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.1], "long_factor": [2.0, 3.0]}
 VARIANTS = {
     "longrope, part of a head, tied": {
-        **{"rope_scaling": LONGROPE, "partial_rotary_factor": 0.5, "original_max_position_embeddings": 32},
+        **{"rope_scaling": LONGROPE, "partial_rotary_factor": 0.5, ORIGINAL: 32},
         "tie_word_embeddings": True,
     },
     "window": {"sliding_window": 9},
@@ -39,6 +40,10 @@ VARIANTS = {
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
     fields = Fields(_spelled(hf), DEFAULTS)
+    if ORIGINAL not in hf and _rope(hf).get(ORIGINAL) not in (None, 4096):
+        fields.problem(
+            f"{ORIGINAL}: transformers takes it from outside of the rope's object, where it is 4096: say it there"
+        )
     norm, mlp = read_norm(fields), read_gated_mlp(fields)
     attn = read_attention(fields, fraction=1.0, qkv_bias=False, output_bias=False, window=read_window(fields))
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
@@ -48,13 +53,19 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
 def _spelled(hf: Mapping[str, Any]) -> dict[str, Any]:
     """With LongRoPE under its present name; the original length says something only beside it."""
     result = dict(hf)
-    rope = dict(hf.get("rope_parameters") or hf.get("rope_scaling") or {})
+    rope = _rope(hf)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
-        result.pop("original_max_position_embeddings", None)
-    elif "original_max_position_embeddings" not in rope:
-        result.setdefault("original_max_position_embeddings", 4096)
+        result.pop(ORIGINAL, None)
+    elif ORIGINAL not in rope:
+        result.setdefault(ORIGINAL, 4096)
     for name in ("rope_parameters", "rope_scaling"):
-        if result.get(name) and kind in ("su", "yarn"):
+        if isinstance(result.get(name), dict) and kind in ("su", "yarn"):
             result[name] = {**result[name], "rope_type": "longrope", **({"type": "longrope"} if "type" in rope else {})}
     return result
+
+
+def _rope(hf: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rope's own object."""
+    found = hf.get("rope_parameters") or hf.get("rope_scaling")
+    return found if isinstance(found, dict) else {}
