@@ -15,9 +15,13 @@ from ..tiny import tiny
 
 ARCHITECTURES = ("GraniteMoeForCausalLM",)
 BLOCK = "model.layers.{i}.block_sparse_moe"
-ROUTER = Row(f"{BLOCK}.router.layer.weight", "layers.{i}.mlp.router.kernel", "experts embed -> embed experts")
+ROUTER = ("layers.{i}.mlp.router.kernel", "experts embed -> embed experts")
 EXPERTS = fused_expert_rows(f"{BLOCK}.input_linear.weight", f"{BLOCK}.output_linear.weight")
-ROWS = (*EMBEDDING_AND_HEAD, *PRE_NORMS, *ATTENTION, ROUTER, *EXPERTS)
+# As transformers holds them in memory, and some tools write them.
+OTHER_EXPERTS = fused_expert_rows(f"{BLOCK}.experts.gate_up_proj", f"{BLOCK}.experts.down_proj")
+SHARED = (*EMBEDDING_AND_HEAD, *PRE_NORMS, *ATTENTION)
+ROWS = (*SHARED, Row(f"{BLOCK}.router.layer.weight", *ROUTER), *EXPERTS)
+OTHER_ROWS = ((*SHARED, Row(f"{BLOCK}.router.weight", *ROUTER), *OTHER_EXPERTS),)
 PASSENGERS = ROPE_BUFFERS
 ONES = {"embedding_multiplier": 1.0, "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0}
 DEFAULTS = {**defaults(32000, 4096, 11008, positions=2048), **ONES, "num_local_experts": 8, "num_experts_per_tok": 2}

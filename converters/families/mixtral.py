@@ -1,6 +1,6 @@
 """Mixtral: Mistral with eight MLPs in the place of one, of which two are chosen for each token.
 
-Experts name their gate, up and down w1, w3 and w2.
+Experts name their gate, up and down w1, w3 and w2; where all are in two tensors, these have the usual names.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from typing import Any
 
 from zoo.models.config import Layer, ModelConfig, Router
 
-from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, PRE_NORMS, ROPE_BUFFERS, expert_rows
+from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, FUSED_EXPERTS, PRE_NORMS, ROPE_BUFFERS, expert_rows
 from ..hf_config import Fields
 from ..hf_decoder import MOE_IGNORED, defaults, read_attention, read_decoder, read_experts, read_norm, read_window
 from ..tiny import tiny
 
 ARCHITECTURES = ("MixtralForCausalLM",)
 EXPERTS = expert_rows("model.layers.{i}.block_sparse_moe", "gate", "w1", "w3", "w2")
-ROWS = (*EMBEDDING_AND_HEAD, *PRE_NORMS, *ATTENTION, *EXPERTS)
+SHARED = (*EMBEDDING_AND_HEAD, *PRE_NORMS, *ATTENTION)
+ROWS = (*SHARED, *EXPERTS)
+OTHER_ROWS = ((*SHARED, *FUSED_EXPERTS),)
 PASSENGERS = ROPE_BUFFERS
 DEFAULTS = {
     **defaults(32000, 4096, 14336, kv_heads=8, positions=131072, rms_norm_eps=1e-5, sliding_window=None),
