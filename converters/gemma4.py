@@ -18,7 +18,7 @@ from .hf_decoder import (
     read_layer_types,
     read_norm,
 )
-from .hf_rope import read_local_rope, read_rope
+from .hf_rope import read_ropes
 from .layout import Row
 
 LAYER, NATIVE = "model.layers.{i}", "layers.{i}"
@@ -95,17 +95,19 @@ def _attentions(fields: Fields, norm: Norm, kinds: list[str]) -> dict[str, Atten
     """The attention of layers of each kind."""
     positions, window = fields.integer("max_position_embeddings"), fields.integer("sliding_window")
     head_dim, kv_heads = _sizes_without_window(fields, kinds)
+    dims = {FULL: head_dim, SLIDING: fields.integer("head_dim")}
+    fields.neutral({"rope_scaling": ()})
+    ropes = read_ropes(fields, dims, positions, {FULL: (None, 1e6), SLIDING: (None, 1e4)})
     sliding = read_attention(
         fields,
-        rope=read_local_rope(fields, fields.integer("head_dim"), positions, 1e4),
+        rope=ropes[SLIDING],
         window=window,
         scale=1.0,
         qk_norm=QkNorm(norm=norm, kind="shared"),
         v_norm=norm.model_copy(update={"scale": False}),
     )
     sizes = {"head_dim": head_dim, "kv_heads": kv_heads, "keys_are_values": fields.boolean("attention_k_eq_v")}
-    rope = read_rope(fields, head_dim, positions, theta=1e6, layer_type=FULL)
-    return {SLIDING: sliding, FULL: sliding.model_copy(update={"rope": rope, "window": None, **sizes})}
+    return {SLIDING: sliding, FULL: sliding.model_copy(update={"rope": ropes[FULL], "window": None, **sizes})}
 
 
 def _sizes_without_window(fields: Fields, kinds: list[str]) -> tuple[int, int]:

@@ -93,7 +93,7 @@ def read_attention(
     if "rope" not in options:
         positions = fields.integer("max_position_embeddings")
         found["rope"] = read_rope(fields, head_dim, positions, theta=theta, fraction=fraction, interleaved=interleaved)
-    return Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim, **{**found, **options})
+    return Attention(**{**found, **options})
 
 
 def read_latent_attention(fields: Fields, *, interleaved: bool) -> LatentAttention:

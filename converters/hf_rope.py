@@ -38,6 +38,7 @@ def read_rope(
     theta: float = DEFAULT_THETA,
     fraction: float | None = None,
     interleaved: bool = False,
+    ignored: Sequence[str] = (),
 ) -> Rope:
     """The rotary embedding of a config.json.
 
@@ -49,6 +50,7 @@ def read_rope(
         fraction: the part of a head that turns, where the file does not say it as `partial_rotary_factor`; None where
             all of it does, whatever a file says.
         interleaved: whether the family turns neighbours and not halves.
+        ignored: fields of the rope's object that change nothing for the family.
     """
     if fraction is not None:
         _refuse_null(fields, "partial_rotary_factor")
@@ -56,18 +58,22 @@ def read_rope(
     if "rope_theta" not in values and theta == DEFAULT_THETA:
         _log.warning("config.json names no rope_theta: using the default of transformers, %g", theta)
     inner = Fields(values, prefix=f"{fields.prefix}{name}.", problems=fields.problems)
+    inner.skip(ignored)
     return _read(inner, head_dim, max_positions, theta=theta, fraction=fraction, interleaved=interleaved)
 
 
 def read_ropes(
-    fields: Fields, head_dim: int, max_positions: int, bases: Mapping[str, tuple[str | None, float]]
+    fields: Fields,
+    head_dim: int | Mapping[str, int],
+    max_positions: int,
+    bases: Mapping[str, tuple[str | None, float]],
 ) -> dict[str, Rope]:
     """The rotary embedding of each kind of layer, in families where `rope_parameters` has an object for each.
 
     In older files `rope_scaling` is that of full layers alone; the others turn plainly.
 
     Args:
-        fields, head_dim, max_positions: as for `read_rope`.
+        fields, head_dim, max_positions: as for `read_rope`; the size of a head may be another for each kind of layer.
         bases: the kinds of layers, each with the field in which older files have its base, and what its base is where
             there is none.
     """
@@ -87,7 +93,8 @@ def read_ropes(
         values = _in_agreement(fields, {**parts, **_base(fields, outside)})
         name = next((name for name, part in parts.items() if part), f"rope_parameters.{kind}")
         inner = Fields(values, prefix=f"{fields.prefix}{name}.", problems=fields.problems)
-        ropes[kind] = rope = _read(inner, head_dim, max_positions, theta=theta)
+        size = head_dim if isinstance(head_dim, int) else head_dim[kind]
+        ropes[kind] = rope = _read(inner, size, max_positions, theta=theta)
         if isinstance(rope, YarnRope) and not rope.truncate:
             inner.problem(f"{inner.prefix}truncate: transformers does not look at it here, so only true is supported")
     # Nor does it look at this; where it says the same, nothing is lost.
@@ -130,8 +137,6 @@ def _read(
 ) -> Rope:
     """The rotary embedding that an object describes, once all is in it; arguments as for `read_rope`."""
     read = inner.choice("rope_type", _KINDS, "default")
-    if fraction is None:
-        inner.neutral({"partial_rotary_factor": (1,)})
     dims = head_dim if fraction is None else int(head_dim * inner.number("partial_rotary_factor", fraction))
     if dims % 2 or not 2 <= dims <= head_dim:
         what = f"head_dim {dims} is odd" if dims == head_dim else f"{dims} of {head_dim} elements of a head are to turn"
