@@ -97,6 +97,12 @@ def _attentions(fields: Fields, norm: Norm, kinds: list[str]) -> dict[str, Atten
     head_dim, kv_heads = _sizes_without_window(fields, kinds)
     dims = {FULL: head_dim, SLIDING: fields.integer("head_dim")}
     fields.neutral({"rope_scaling": ()})
+    for kind in sorted(set(kinds)):
+        own = fields.object("rope_parameters").get(kind)
+        if not isinstance(own, dict) or own.get("rope_theta") is None:
+            fields.problem(
+                f"{fields.prefix}rope_parameters.{kind}: expected an object with a rope_theta, found {own!r}"
+            )
     ropes = read_ropes(fields, dims, positions, {FULL: (None, 1e6), SLIDING: (None, 1e4)})
     sliding = read_attention(
         fields,

@@ -28,7 +28,7 @@ ROPES = {
 GELU = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
 DEFAULTS = {
     **defaults(262144, 2304, 9216, layers=30, heads=8, kv_heads=4, head_dim=256, positions=131072, **GELU),
-    **{"rope_parameters": ROPES, "sliding_window": 512, "vocab_size_per_layer_input": 262144, "global_head_dim": 512},
+    **{"sliding_window": 512, "vocab_size_per_layer_input": 262144, "global_head_dim": 512},
     **{"hidden_size_per_layer_input": 256, "num_kv_shared_layers": 0},
 }
 TINY = {
@@ -57,4 +57,10 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    return read_gemma4(Fields(hf, DEFAULTS), "gemma4_text")
+    return read(hf, "gemma4_text")
+
+
+def read(hf: Mapping[str, Any], what: str, **options: Any) -> ModelConfig:
+    """The network that a config.json describes, or a part of one; see `read_gemma4`."""
+    given = hf if hf.get("rope_parameters") is not None else {**hf, "rope_parameters": ROPES}
+    return read_gemma4(Fields(given, DEFAULTS), "gemma4_text")

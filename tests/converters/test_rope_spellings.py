@@ -55,8 +55,14 @@ REFUSED_NESTED = re.compile(
 )
 REFUSED_FLAT = re.compile("nested|local base|0.5 of a head (outside|inside|outside, parameters)")
 REFUSED = {
+    # It has no older files, so nothing outside of the rope's object counts.
+    "gemma4_text": re.compile(
+        "theta.*|null part of a head|1.0 of a head outside|nested, theta (out|tw).*|local base.*"
+    ),
     "glm4": re.compile("null part of a head"),
     "glm4_moe": re.compile("null part of a head"),
+    "qwen3_5_text": re.compile("null part of a head"),
+    "qwen3_next": re.compile("null part of a head"),
     "gpt_neox": re.compile("usual name of (theta|a part)"),
     # Its defaults come in one piece, with a base.
     "ministral3": re.compile("theta.*|null .*|1.0 of a head outside"),
@@ -65,7 +71,13 @@ REFUSED = {
     "phi3": re.compile("longrope, (in|out)side.*"),
 }
 # Phi-3's first files, which transformers fails on since its version 5.
-READ_BY_US_ALONE = {("phi3", "su, no length"), ("phi3", "su, length outside")}
+READ_BY_US_ALONE = {
+    *(("phi3", "su, no length"), ("phi3", "su, length outside")),
+    # It looks for an original length, and for a scaling where there is none.
+    *(("gemma4_text", f"yarn without length, for {which}") for which in ("full layers", "all layers")),
+    *(("gemma4_text", "yarn without length, for layers with a window"), ("gemma4_text", "null rope_scaling")),
+    ("gemma4_text", "longrope, for full layers"),
+}
 NESTED = {family.model_type: _has_own_ropes(family) for family in families()}
 
 
@@ -227,11 +239,12 @@ class Theirs:
         return self._found
 
     def _recording(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def record(q: torch.Tensor, k: torch.Tensor, *rest: Any, **options: Any) -> Any:
-            cos, *others = [value for value in (*rest, *options.values()) if isinstance(value, torch.Tensor)]
-            both = (cos.real, cos.imag) if cos.is_complex() else (cos, others[0])
+        def record(*values: Any, **options: Any) -> Any:
+            # Some are given queries and keys at once, some one of them; what turns them comes last.
+            cos, sin = [value for value in (*values, *options.values()) if isinstance(value, torch.Tensor)][-2:]
+            both = (sin.real, sin.imag) if sin.is_complex() else (cos, sin)
             self._found[self._at] = (_pairs(both[0]), _pairs(both[1]))
-            return function(q, k, *rest, **options)
+            return function(*values, **options)
 
         return record
 
