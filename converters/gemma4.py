@@ -50,6 +50,10 @@ BESIDE = (
     Row(f"{LAYER}.router.per_expert_scale", f"{NATIVE}.beside.mlp.router.expert_scale", "experts -> experts"),
     *fused_expert_rows(f"{LAYER}.experts.gate_up_proj", f"{LAYER}.experts.down_proj", f"{NATIVE}.beside.mlp"),
 )
+ROPES = {
+    FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+    SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
+}
 
 
 def read_gemma4(fields: Fields, what: str, **options: Any) -> ModelConfig:
@@ -97,6 +101,7 @@ def _attentions(fields: Fields, norm: Norm, kinds: list[str]) -> dict[str, Atten
     head_dim, kv_heads = _sizes_without_window(fields, kinds)
     dims = {FULL: head_dim, SLIDING: fields.integer("head_dim")}
     fields.neutral({"rope_scaling": ()})
+    fields.lay_under("rope_parameters", ROPES)
     for kind in sorted(set(kinds)):
         own = fields.object("rope_parameters").get(kind)
         if not isinstance(own, dict) or own.get("rope_theta") is None:

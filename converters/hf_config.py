@@ -97,6 +97,11 @@ class Fields:
         """Whether the field is there and is not null."""
         return self.values.get(name) is not None
 
+    def lay_under(self, name: str, value: Any) -> None:
+        """Takes `value` for a field that is absent or null."""
+        if not self.has(name):
+            self.values = {**self.values, name: value}
+
     def integer(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         """A whole number; required where there is no default."""
         found = self._take(name, default)

@@ -11,19 +11,15 @@ from typing import Any
 
 from zoo.models.config import ModelConfig
 
-from ..blocks import ROPE_BUFFERS, prefixed
-from ..hf_config import HARMLESS, NEUTRAL, Fields
+from ..hf_multimodal import between_names, old_names, passengers, read_text_part
 from . import gemma3_text
 
 ARCHITECTURES = ("Gemma3ForConditionalGeneration",)
-# The prefix of the first releases, which transformers writes again since its version 5, has the head within; that of
-# the versions between, and that of a language model cut out of its repository, have it outside.
-OLD, BETWEEN = "language_model.model.", "model.language_model."
-ROWS = prefixed(prefixed(gemma3_text.ROWS, "model.", OLD), "lm_head.", "language_model.lm_head.")
-OTHER_ROWS = (prefixed(gemma3_text.ROWS, "model.", BETWEEN), gemma3_text.ROWS)
-SIGHT = ("vision_tower.*", "multi_modal_projector.*")
-BUFFERS = tuple(prefix + name.removeprefix("model.") for prefix in (OLD, BETWEEN, "model.") for name in ROPE_BUFFERS)
-PASSENGERS = (*SIGHT, *(f"model.{name}" for name in SIGHT), *BUFFERS)
+# transformers writes the first prefix again since its version 5; a language model cut out of its repository has none.
+ROWS = old_names(gemma3_text.ROWS)
+OTHER_ROWS = (between_names(gemma3_text.ROWS), gemma3_text.ROWS)
+PASSENGERS = passengers(("vision_tower.*", "multi_modal_projector.*"))
+TOKENS = [f"{name}_token_{kind}" for name in ("image", "boi", "eoi") for kind in ("index", "id")]
 TEXT = gemma3_text.TINY
 TINY = {
     **{"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "torch_dtype": "float32"},
@@ -45,14 +41,9 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The language model that a config.json describes."""
-    whole = Fields(hf, {"tie_word_embeddings": True})
-    tied = whole.boolean("tie_word_embeddings")
-    text = Fields(whole.object("text_config"), gemma3_text.DEFAULTS, prefix="text_config.", problems=whole.problems)
+    ignored = [*TOKENS, "mm_tokens_per_image"]
+    text, tied = read_text_part(hf, "gemma3_text", gemma3_text.DEFAULTS, tied=True, ignored=ignored)
     text.skip(["tie_word_embeddings"])
     # transformers caps no logits here, others do: what such a file means is open.
-    text.neutral({"model_type": ("gemma3_text",), "final_logit_softcapping": (None,)})
-    tokens = [f"{name}_token_{kind}" for name in ("image", "boi", "eoi") for kind in ("index", "id")]
-    whole.neutral(NEUTRAL)
-    whole.skip({*HARMLESS, *tokens, "vision_config", "mm_tokens_per_image", "pad_token_id"})
-    whole.refuse_unknown()
+    text.neutral({"final_logit_softcapping": (None,)})
     return gemma3_text.read(text, "gemma3", tied_head=tied)

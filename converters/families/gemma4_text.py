@@ -11,7 +11,7 @@ from typing import Any
 from zoo.models.config import ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, QK_NORMS, ROPE_BUFFERS, SANDWICH_NORMS
-from ..gemma4 import BESIDE, LAYER, LAYER_INPUTS, read_gemma4
+from ..gemma4 import BESIDE, LAYER, LAYER_INPUTS, ROPES, read_gemma4
 from ..hf_config import Fields
 from ..hf_decoder import FULL, SLIDING, defaults
 from ..tiny import tiny
@@ -21,10 +21,6 @@ ROWS = (*EMBEDDING_AND_HEAD, *SANDWICH_NORMS, *ATTENTION, *QK_NORMS, *GATED_MLP,
 # Files have keys and values also for layers that take them from another.
 UNUSED = tuple(f"{LAYER}.self_attn.{name}.weight" for name in ("k_proj", "v_proj", "k_norm", "v_norm"))
 PASSENGERS = (*ROPE_BUFFERS, *UNUSED)
-ROPES = {
-    FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
-    SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
-}
 GELU = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
 DEFAULTS = {
     **defaults(262144, 2304, 9216, layers=30, heads=8, kv_heads=4, head_dim=256, positions=131072, **GELU),
@@ -57,10 +53,4 @@ VARIANTS = {
 
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
-    return read(hf, "gemma4_text")
-
-
-def read(hf: Mapping[str, Any], what: str, **options: Any) -> ModelConfig:
-    """The network that a config.json describes, or a part of one; see `read_gemma4`."""
-    given = hf if hf.get("rope_parameters") is not None else {**hf, "rope_parameters": ROPES}
-    return read_gemma4(Fields(given, DEFAULTS), "gemma4_text")
+    return read_gemma4(Fields(hf, DEFAULTS), "gemma4_text")

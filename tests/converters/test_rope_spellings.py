@@ -56,11 +56,13 @@ REFUSED_NESTED = re.compile(
 REFUSED_FLAT = re.compile("nested|local base|0.5 of a head (outside|inside|outside, parameters)")
 REFUSED = {
     # It has no older files, so nothing outside of the rope's object counts.
-    "gemma4_text": re.compile(
-        "theta.*|null part of a head|1.0 of a head outside|nested, theta (out|tw).*|local base.*"
+    **dict.fromkeys(
+        ("gemma4", "gemma4_text"),
+        re.compile("theta.*|null part of a head|1.0 of a head outside|nested, theta (out|tw).*|local base.*"),
     ),
     "glm4": re.compile("null part of a head"),
     "glm4_moe": re.compile("null part of a head"),
+    "qwen3_5": re.compile("null part of a head"),
     "qwen3_5_text": re.compile("null part of a head"),
     "qwen3_next": re.compile("null part of a head"),
     "gpt_neox": re.compile("usual name of (theta|a part)"),
@@ -71,12 +73,15 @@ REFUSED = {
     "phi3": re.compile("longrope, (in|out)side.*"),
 }
 # Phi-3's first files, which transformers fails on since its version 5.
+LAYERS = ("full layers", "layers with a window", "all layers")
+GEMMA4_ALONE = (
+    *(f"{kind}, for {which}" for kind in ("yarn without length", "longrope") for which in LAYERS),
+    "null rope_scaling",
+)
 READ_BY_US_ALONE = {
     *(("phi3", "su, no length"), ("phi3", "su, length outside")),
-    # It looks for an original length, and for a scaling where there is none.
-    *(("gemma4_text", f"yarn without length, for {which}") for which in ("full layers", "all layers")),
-    *(("gemma4_text", "yarn without length, for layers with a window"), ("gemma4_text", "null rope_scaling")),
-    ("gemma4_text", "longrope, for full layers"),
+    # It looks for an original length, and for a scaling where there is none; heads have two sizes.
+    *((name, what) for name in ("gemma4", "gemma4_text") for what in GEMMA4_ALONE),
 }
 NESTED = {family.model_type: _has_own_ropes(family) for family in families()}
 
@@ -279,7 +284,7 @@ def configs(family: Family) -> Iterator[tuple[str, Fields]]:
     place = "text_config" if "text_config" in family.tiny else None
     text = family.tiny if place is None else family.tiny[place]
     bare = {field: value for field, value in text.items() if field not in ROPE_FIELDS}
-    for rope in family.config(family.tiny).ropes:
+    for rope in sorted(family.config(family.tiny).ropes, key=lambda rope: rope.dims):
         for name, changes in spellings(family, rope.dims // 2):
             fields = {**bare, **changes}
             yield name, fields if place is None else {**family.tiny, place: fields}
