@@ -8,15 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from .layout import Gguf, Row
+from .layout import Row
 
 Patterns = str | tuple[str, ...]
-
-# A head is rotated as two halves here and as neighbouring pairs in GGUF, so its rows lie in another order there.
-Q_TO_GGUF = "(heads two pairs) embed -> (heads pairs two) embed"
-K_TO_GGUF = "(kv_heads two pairs) embed -> (kv_heads pairs two) embed"
-Q_BIAS_TO_GGUF = "(heads two pairs) -> (heads pairs two)"
-K_BIAS_TO_GGUF = "(kv_heads two pairs) -> (kv_heads pairs two)"
 
 
 def linear(source: str, native: str | tuple[str, ...], weight: Patterns, bias: Patterns) -> tuple[Row, Row]:
@@ -49,13 +43,13 @@ def renamed_rows(rows: Iterable[Row], names: Mapping[str, str]) -> tuple[Row, ..
             source = f".{source}.".replace(f".{old}.", f".{new}.")[1:-1]
         return source
 
-    return tuple(replace(row, source=renamed(row.source), gguf=None) for row in rows)
+    return tuple(replace(row, source=renamed(row.source)) for row in rows)
 
 
 EMBEDDING_AND_HEAD = (
-    Row("model.embed_tokens.weight", "embed.embedding", "vocab embed -> vocab embed", Gguf("token_embd.weight")),
-    Row("model.norm.weight", "final_norm.scale", "embed -> embed", Gguf("output_norm.weight")),
-    Row("lm_head.weight", "head.kernel", "vocab embed -> embed vocab", Gguf("output.weight")),
+    Row("model.embed_tokens.weight", "embed.embedding", "vocab embed -> vocab embed"),
+    Row("model.norm.weight", "final_norm.scale", "embed -> embed"),
+    Row("lm_head.weight", "head.kernel", "vocab embed -> embed vocab"),
 )
 
 PRE_NORMS = (
@@ -63,13 +57,11 @@ PRE_NORMS = (
         "model.layers.{i}.input_layernorm.weight",
         "layers.{i}.attn_norm.scale",
         "embed -> embed",
-        Gguf("blk.{i}.attn_norm.weight"),
     ),
     Row(
         "model.layers.{i}.post_attention_layernorm.weight",
         "layers.{i}.mlp_norm.scale",
         "embed -> embed",
-        Gguf("blk.{i}.ffn_norm.weight"),
     ),
 )
 
@@ -78,49 +70,41 @@ ATTENTION = (
         "model.layers.{i}.self_attn.q_proj.weight",
         "layers.{i}.attn.q.kernel",
         "(heads head_dim) embed -> embed heads head_dim",
-        Gguf("blk.{i}.attn_q.weight", Q_TO_GGUF),
     ),
     Row(
         "model.layers.{i}.self_attn.k_proj.weight",
         "layers.{i}.attn.k.kernel",
         "(kv_heads head_dim) embed -> embed kv_heads head_dim",
-        Gguf("blk.{i}.attn_k.weight", K_TO_GGUF),
     ),
     Row(
         "model.layers.{i}.self_attn.v_proj.weight",
         "layers.{i}.attn.v.kernel",
         "(kv_heads head_dim) embed -> embed kv_heads head_dim",
-        Gguf("blk.{i}.attn_v.weight"),
     ),
     Row(
         "model.layers.{i}.self_attn.o_proj.weight",
         "layers.{i}.attn.o.kernel",
         "embed (heads head_dim) -> heads head_dim embed",
-        Gguf("blk.{i}.attn_output.weight"),
     ),
     Row(
         "model.layers.{i}.self_attn.q_proj.bias",
         "layers.{i}.attn.q.bias",
         "(heads head_dim) -> heads head_dim",
-        Gguf("blk.{i}.attn_q.bias", Q_BIAS_TO_GGUF),
     ),
     Row(
         "model.layers.{i}.self_attn.k_proj.bias",
         "layers.{i}.attn.k.bias",
         "(kv_heads head_dim) -> kv_heads head_dim",
-        Gguf("blk.{i}.attn_k.bias", K_BIAS_TO_GGUF),
     ),
     Row(
         "model.layers.{i}.self_attn.v_proj.bias",
         "layers.{i}.attn.v.bias",
         "(kv_heads head_dim) -> kv_heads head_dim",
-        Gguf("blk.{i}.attn_v.bias"),
     ),
     Row(
         "model.layers.{i}.self_attn.o_proj.bias",
         "layers.{i}.attn.o.bias",
         "embed -> embed",
-        Gguf("blk.{i}.attn_output.bias"),
     ),
 )
 
@@ -129,27 +113,23 @@ GATED_MLP = (
         "model.layers.{i}.mlp.gate_proj.weight",
         "layers.{i}.mlp.gate.kernel",
         "ffn embed -> embed ffn",
-        Gguf("blk.{i}.ffn_gate.weight"),
     ),
     Row(
         "model.layers.{i}.mlp.up_proj.weight",
         "layers.{i}.mlp.up.kernel",
         "ffn embed -> embed ffn",
-        Gguf("blk.{i}.ffn_up.weight"),
     ),
     Row(
         "model.layers.{i}.mlp.down_proj.weight",
         "layers.{i}.mlp.down.kernel",
         "embed ffn -> ffn embed",
-        Gguf("blk.{i}.ffn_down.weight"),
     ),
-    Row("model.layers.{i}.mlp.gate_proj.bias", "layers.{i}.mlp.gate.bias", "ffn -> ffn", Gguf("blk.{i}.ffn_gate.bias")),
-    Row("model.layers.{i}.mlp.up_proj.bias", "layers.{i}.mlp.up.bias", "ffn -> ffn", Gguf("blk.{i}.ffn_up.bias")),
+    Row("model.layers.{i}.mlp.gate_proj.bias", "layers.{i}.mlp.gate.bias", "ffn -> ffn"),
+    Row("model.layers.{i}.mlp.up_proj.bias", "layers.{i}.mlp.up.bias", "ffn -> ffn"),
     Row(
         "model.layers.{i}.mlp.down_proj.bias",
         "layers.{i}.mlp.down.bias",
         "embed -> embed",
-        Gguf("blk.{i}.ffn_down.bias"),
     ),
 )
 
@@ -161,13 +141,11 @@ QK_NORMS = (
         "model.layers.{i}.self_attn.q_norm.weight",
         "layers.{i}.attn.q_norm.scale",
         "head_dim -> head_dim",
-        Gguf("blk.{i}.attn_q_norm.weight"),
     ),
     Row(
         "model.layers.{i}.self_attn.k_norm.weight",
         "layers.{i}.attn.k_norm.scale",
         "head_dim -> head_dim",
-        Gguf("blk.{i}.attn_k_norm.weight"),
     ),
 )
 
@@ -178,19 +156,16 @@ SANDWICH_NORMS = (
         "model.layers.{i}.post_attention_layernorm.weight",
         "layers.{i}.attn_post_norm.scale",
         "embed -> embed",
-        Gguf("blk.{i}.post_attention_norm.weight"),
     ),
     Row(
         "model.layers.{i}.pre_feedforward_layernorm.weight",
         "layers.{i}.mlp_norm.scale",
         "embed -> embed",
-        Gguf("blk.{i}.ffn_norm.weight"),
     ),
     Row(
         "model.layers.{i}.post_feedforward_layernorm.weight",
         "layers.{i}.mlp_post_norm.scale",
         "embed -> embed",
-        Gguf("blk.{i}.post_ffw_norm.weight"),
     ),
 )
 

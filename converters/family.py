@@ -9,6 +9,7 @@ A family's file has a docstring saying what is unusual about it and these names:
     PASSENGERS      templates of tensors carried along untouched (buffers that the forward pass computes itself, parts
                     that take no part in language); one that ends in `*` fits every name that begins so, and the
                     index `{after}` fits layers after the network's last, such as those that predict further tokens
+    GGUF            optional: a `GgufColumn`, where GGUF files of the architecture are read
     TINY            a small config.json, for tests
     VARIANTS        changes to it by name, for tests: between them every field has two values; `...` takes a field out
 
@@ -30,6 +31,7 @@ from zoo.models.config import ModelConfig
 from zoo.models.errors import ZooError
 
 from . import families as families_package
+from .gguf_column import GgufColumn
 from .layout import Row, match
 
 
@@ -43,6 +45,7 @@ class Family:
     config: Callable[[Mapping[str, Any]], ModelConfig]
     tables: tuple[tuple[Row, ...], ...]
     passengers: Sequence[str]
+    gguf: GgufColumn | None
     tiny: Mapping[str, Any]
     variants: Mapping[str, Mapping[str, Any]]
 
@@ -86,6 +89,7 @@ def families() -> tuple[Family, ...]:
                 config=module.config,
                 tables=tuple(tuple(table) for table in (module.ROWS, *getattr(module, "OTHER_ROWS", ()))),
                 passengers=tuple(module.PASSENGERS),
+                gguf=getattr(module, "GGUF", None),
                 tiny=module.TINY,
                 variants=module.VARIANTS,
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -71,6 +71,16 @@ class GgufTensor:
                 blocks = self._fill(file, part.size // block_elements * block_bytes)
                 part[:] = dequantize(_in_rows(blocks, block_bytes), kind).reshape(-1)
             return result.reshape(self.shape)
+
+    def members(self) -> list[GgufTensor]:
+        """The parts along the first axis, each as a tensor of its own."""
+        if len(self.shape) < 2:
+            return [self]
+        size = self.nbytes // self.shape[0]
+        return [
+            replace(self, shape=self.shape[1:], nbytes=size, start=self.start + number * size)
+            for number in range(self.shape[0])
+        ]
 
     def _fill(self, file: Any, count: int) -> np.ndarray:
         buffer = np.empty(count, np.uint8)

@@ -1,7 +1,7 @@
 """The metadata of a GGUF file as the config.json and generation_config.json of a Hugging Face directory.
 
-One architecture: `llama`, written as `LlamaForCausalLM`. The metadata is read as a closed list: a key that changes the
-arithmetic and is not understood is an error, as is every key of the architecture that is not known at all.
+The metadata is read as a closed list: a key that changes the arithmetic and is not understood is an error, as is every
+key of the architecture that is not known at all. What differs between architectures is in their families' columns.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import numpy as np
 
 from zoo.models.errors import ZooError, report_all
 
+from .family import Family, families
 from .gguf import GgufTensor
+from .gguf_column import GgufColumn
 
-ARCHITECTURES = ("llama",)
 # One divisor for each rotary frequency, computed when the file was made; the configuration says the same.
 ROPE_DIVISORS = "rope_freqs.weight"
-PASSENGERS = (ROPE_DIVISORS,)
+# The divisors of LongRoPE, which the configuration has as they are.
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+PASSENGERS = (ROPE_DIVISORS, LONG_FACTORS, SHORT_FACTORS)
 
-# Keys under `llama.` that `hf_config` translates, or that say how a file came to be.
+# Keys that `hf_config` translates, or that say how a file came to be.
 _TRANSLATED = (
     "block_count",
     "context_length",
@@ -32,6 +35,7 @@ _TRANSLATED = (
     "attention.head_count_kv",
     "attention.key_length",
     "attention.value_length",
+    "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
     "rope.dimension_count",
     "rope.freq_base",
@@ -47,6 +51,8 @@ _TRANSLATED = (
 _NEUTRAL: dict[str, Any] = {
     "expert_count": 0,
     "expert_used_count": 0,
+    "expert_weights_norm": False,
+    "expert_weights_scale": 1.0,
     "use_parallel_residual": False,
     "attention.causal": True,
     "attention.sliding_window": 0,
@@ -62,8 +68,24 @@ _NEUTRAL: dict[str, Any] = {
     # The order of the rows of q and k that all llama files have, named by the older ones.
     "tensor_data_layout": "Meta AI original pth",
 }
-_ATTENTION_BIASES = (".attn_q.bias", ".attn_k.bias", ".attn_v.bias", ".attn_output.bias")
-_MLP_BIASES = (".ffn_gate.bias", ".ffn_up.bias", ".ffn_down.bias")
+
+
+def column_of(metadata: Mapping[str, Any], where: str) -> tuple[Family, GgufColumn]:
+    """The family of a GGUF file, and what that says of such files.
+
+    Raises:
+        ZooError: no family reads the architecture.
+    """
+    architecture = metadata.get("general.architecture")
+    found = [(family, family.gguf) for family in families() if family.gguf is not None]
+    fitting = [(family, column) for family, column in found if column.architecture == architecture]
+    if len(fitting) > 1:
+        experts = bool(metadata.get(f"{architecture}.expert_count", 0))
+        fitting = [(family, column) for family, column in fitting if column.experts == experts]
+    if not fitting:
+        known = ", ".join(sorted({column.architecture for _, column in found}))
+        raise ZooError(f"{where}: general.architecture is {architecture!r}; known: {known}")
+    return fitting[0]
 
 
 def hf_config(
@@ -79,18 +101,19 @@ def hf_config(
     Raises:
         ZooError: the architecture is not known, or a hyperparameter is missing, contradictory or not understood.
     """
-    architecture = metadata.get("general.architecture")
-    if architecture not in ARCHITECTURES:
-        raise ZooError(f"{where}: general.architecture is {architecture!r}; known: {', '.join(ARCHITECTURES)}")
-    values = _Values({key.removeprefix("llama."): value for key, value in metadata.items() if key.startswith("llama.")})
+    family, column = column_of(metadata, where)
+    prefix = f"{column.architecture}."
+    values = _Values(prefix, {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)})
     heads = values.integer("attention.head_count")
     embed = values.integer("embedding_length")
     head_dim = values.integer("attention.key_length", embed // heads)
     values.must_equal("attention.value_length", head_dim, "the width of a head")
-    values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+    dims = head_dim
+    if column.partial is None:
+        values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
+    else:
+        dims = values.integer("rope.dimension_count", head_dim)
+    usual = {
         "vocab_size": _vocabulary(metadata, values, tensors),
         "hidden_size": embed,
         "intermediate_size": values.integer("feed_forward_length"),
@@ -100,12 +123,11 @@ def hf_config(
         "head_dim": head_dim,
         "hidden_act": "silu",
         "max_position_embeddings": values.integer("context_length"),
-        "rms_norm_eps": values.number("attention.layer_norm_rms_epsilon"),
+        column.epsilon: values.number(_epsilon_key(values)),
         # The two spellings that every release of transformers reads; 10000 is what an absent base stands for in GGUF.
         "rope_theta": values.number("rope.freq_base", 10000.0),
         "rope_scaling": _rope_scaling(values),
-        "attention_bias": any(name.endswith(_ATTENTION_BIASES) for name in tensors),
-        "mlp_bias": any(name.endswith(_MLP_BIASES) for name in tensors),
+        **{name: any(tensor.endswith(end) for tensor in tensors) for name, end in column.present.items()},
         "attention_dropout": 0.0,
         "initializer_range": 0.02,
         "tie_word_embeddings": "output.weight" not in tensors,
@@ -113,11 +135,61 @@ def hf_config(
         "eos_token_id": metadata.get("tokenizer.ggml.eos_token_id"),
         "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
         "use_cache": True,
+        **({column.partial: dims / head_dim} if column.partial else {}),
+        **_own_fields(values, column),
+        **column.fixed,
     }
-    report_all([*_not_understood(values), *values.problems], f"{where}: the metadata cannot be translated:")
+    report_all(
+        [*_not_understood(values, column, tensors), *values.problems], f"{where}: the metadata cannot be translated:"
+    )
     if ROPE_DIVISORS in tensors:
-        config["rope_scaling"] = _scaling_from_divisors(tensors[ROPE_DIVISORS], config, where)
-    return config
+        usual["rope_scaling"] = _scaling_from_divisors(tensors[ROPE_DIVISORS], usual, dims, where)
+    if LONG_FACTORS in tensors and SHORT_FACTORS in tensors:
+        usual |= _longrope(tensors, values)
+    report_all(values.problems, f"{where}: the metadata cannot be translated:")
+    if column.derive is not None:
+        usual = column.derive(usual)
+    names = {name: column.rename.get(name, name) for name in usual}
+    renamed = {new: usual[name] for name, new in names.items() if new is not None}
+    return {"architectures": [family.architectures[0]], "model_type": family.model_type, **renamed}
+
+
+def _epsilon_key(values: _Values) -> str:
+    """The key of the norms' epsilon: one for those that subtract the mean, one for those that do not."""
+    other = "attention.layer_norm_epsilon"
+    return other if other in values.values else "attention.layer_norm_rms_epsilon"
+
+
+def _own_fields(values: _Values, column: GgufColumn) -> dict[str, Any]:
+    """The fields that this architecture has beside the usual ones."""
+    result: dict[str, Any] = {}
+    for key, name in column.fields.items():
+        if key in values.values:
+            value = values.values[key]
+            # A window of 0 is none.
+            none = key == "attention.sliding_window" and value == 0
+            result[name] = None if none else _shortest(value) if isinstance(value, float) else value
+        elif name in column.absent:
+            result[name] = column.absent[name]
+        else:
+            values.problems.append(f"{values.prefix}{key} is missing")
+    return result
+
+
+def _longrope(tensors: Mapping[str, GgufTensor], values: _Values) -> dict[str, Any]:
+    """LongRoPE: the file has its divisors as they are, and the magnitude that follows from the two lengths."""
+    original = values.integer("rope.scaling.original_context_length")
+    positions = values.integer("context_length")
+    scale = positions / original
+    expected = math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 and original > 1 else 1.0
+    found = values.values.get("rope.scaling.attn_factor", expected)
+    if not isinstance(found, float) or abs(found - expected) > 1e-4:
+        values.problems.append(f"{values.prefix}rope.scaling.attn_factor is {found!r}, the lengths make {expected:g}")
+    short, long = (
+        [_shortest(value) for value in tensors[name].read().reshape(-1)] for name in (SHORT_FACTORS, LONG_FACTORS)
+    )
+    scaling = {"type": "longrope", "short_factor": short, "long_factor": long}
+    return {"rope_scaling": scaling, "original_max_position_embeddings": original}
 
 
 def generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +215,8 @@ def generation_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 class _Values:
     """The keys of an architecture, read with their types checked; what is wrong is collected in `problems`."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, prefix: str, values: Mapping[str, Any]) -> None:
+        self.prefix = prefix
         self.values = values
         self.problems: list[str] = []
 
@@ -162,11 +235,11 @@ class _Values:
     def must_equal(self, key: str, expected: int, what: str) -> None:
         found = self.values.get(key, expected)
         if found != expected:
-            self.problems.append(f"llama.{key}: expected {expected}, {what}; found {found!r}")
+            self.problems.append(f"{self.prefix}{key}: expected {expected}, {what}; found {found!r}")
 
     def _wrong(self, key: str, expected: str, found: Any) -> float:
         shown = "nothing" if found is None else repr(found)
-        problem = f"llama.{key}: expected {expected}, found {shown if len(shown) < 60 else shown[:60] + '...'}"
+        problem = f"{self.prefix}{key}: expected {expected}, found {shown if len(shown) < 60 else shown[:60] + '...'}"
         if problem not in self.problems:
             self.problems.append(problem)
         return 1.0
@@ -177,15 +250,22 @@ def _shortest(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _not_understood(values: _Values) -> list[str]:
+def _not_understood(values: _Values, column: GgufColumn, tensors: Mapping[str, GgufTensor]) -> list[str]:
+    neutral = {**_NEUTRAL, **column.neutral}
+    known = {*_TRANSLATED, *column.fields}
+    if LONG_FACTORS in tensors:
+        # Compared where the divisors are read.
+        known.add("rope.scaling.attn_factor")
     problems: list[str] = []
     for key, value in values.values.items():
-        if key in _NEUTRAL and value != _NEUTRAL[key]:
+        if key in known:
+            continue
+        if key not in neutral:
+            problems.append(f"{values.prefix}{key} is not known")
+        elif value != neutral[key]:
             problems.append(
-                f"llama.{key} is {value!r}, which changes the arithmetic; only {_NEUTRAL[key]!r} is supported"
+                f"{values.prefix}{key} is {value!r}, which changes the arithmetic; only {neutral[key]!r} is supported"
             )
-        elif key not in _NEUTRAL and key not in _TRANSLATED:
-            problems.append(f"llama.{key} is not known")
     return problems
 
 
@@ -220,11 +300,13 @@ def _rope_scaling(values: _Values) -> dict[str, Any] | None:
             "beta_fast": values.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": values.number("rope.scaling.yarn_beta_slow", 1.0),
         }
-    values.problems.append(f"llama.rope.scaling.type is {kind!r}; known: none, linear, yarn")
+    values.problems.append(f"{values.prefix}rope.scaling.type is {kind!r}; known: none, linear, yarn")
     return None
 
 
-def _scaling_from_divisors(tensor: GgufTensor, config: Mapping[str, Any], where: str) -> dict[str, Any] | None:
+def _scaling_from_divisors(
+    tensor: GgufTensor, config: Mapping[str, Any], dims: int, where: str
+) -> dict[str, Any] | None:
     """The `llama3` scaling whose divisors a file holds; it holds those instead of the four numbers behind them.
 
     Multiplying both wavelength factors and the original length by the same number changes nothing, so 1 and 4 may be
@@ -232,10 +314,10 @@ def _scaling_from_divisors(tensor: GgufTensor, config: Mapping[str, Any], where:
     """
     if config["rope_scaling"] is not None:
         raise ZooError(
-            f"{where}: tensor {ROPE_DIVISORS} and llama.rope.scaling.type contradict each other; only one may be there"
+            f"{where}: tensor {ROPE_DIVISORS} and rope.scaling.type contradict each other; only one may be there"
         )
     divisors = tensor.read().astype(np.float64)
-    frequencies = rope_frequencies(config["rope_theta"], config["head_dim"])
+    frequencies = rope_frequencies(config["rope_theta"], dims)
     if divisors.shape != frequencies.shape:
         raise ZooError(
             f"{where}: tensor {ROPE_DIVISORS} has shape {list(divisors.shape)}, expected {list(frequencies.shape)}"

@@ -1,31 +1,34 @@
-"""A GGUF file seen as Hugging Face tensors, through the GGUF column of its family's table."""
+"""A GGUF file seen as Hugging Face tensors, through the GGUF column of its family."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
 from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
-from .family import Family, family_of
-from .gguf import GgufFile
-from .gguf_config import PASSENGERS, hf_config
-from .layout import Pattern, bind, fill, match
+from .family import Family
+from .gguf import GgufFile, GgufTensor
+from .gguf_column import GgufColumn
+from .gguf_config import PASSENGERS, column_of, hf_config
+from .layout import Binding, Pattern, Row, bind, fill, match
 from .source import FLOATS, SAFETENSORS_NAMES, TensorHeader
 
 
 @dataclass(frozen=True)
-class _Column:
-    """One tensor's place in the file: its name there, and how to bring it into the Hugging Face layout."""
+class _Place:
+    """Where a Hugging Face tensor is in the file: in this tensor, or this member of it, arranged like this."""
 
-    name: str
-    pattern: Pattern | None
-    sizes: Mapping[str, int]
+    tensor: GgufTensor
+    arrange: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,11 @@ class GgufSource:
     config: Mapping[str, Any]
     family: Family
     headers: Mapping[str, TensorHeader]
-    _columns: Mapping[str, _Column]
+    _places: Mapping[str, _Place]
 
     def read(self, name: str) -> np.ndarray:
-        column = self._columns[name]
-        array = self.file.read(column.name)
-        if column.pattern is None:
-            return array
-        # The column's pattern leads from the Hugging Face layout to GGUF's.
-        return column.pattern.backward(array, column.sizes)
+        place = self._places[name]
+        return place.arrange(place.tensor.read())
 
     def where(self, name: str) -> str:
         return str(self.file.path)
@@ -57,47 +56,112 @@ def open_gguf(path: Path) -> GgufSource:
         ZooError: no row knows a tensor, or one that a row needs is missing.
     """
     file = GgufFile.open(path)
+    family, column = column_of(file.metadata, str(path))
     config = hf_config(file.metadata, file.tensors, str(path))
-    blocks = config["num_hidden_layers"]
-    if blocks > len(file.tensors):
+    network = family.config(config)
+    if len(network.layers) > len(file.tensors):
         # Said at once: a damaged number of blocks may be millions.
-        raise ZooError(f"{path}: the metadata has {blocks} blocks, the file only {len(file.tensors)} tensors")
-    family = family_of(config, str(path))
-    columns: dict[str, _Column] = {}
-    headers: dict[str, TensorHeader] = {}
-    bindings, problems = bind(family.tables[0], abstract_parameters(family.config(config)))
-    for binding in bindings:
-        column = binding.row.gguf
-        values = match(binding.row.source, binding.sources[0]) or {}
-        name = fill(column.name, values) if column else None
-        if column is None or name is None or name not in file.tensors:
-            problems.append(
-                f"missing tensor {name or binding.sources[0]}, expected with shape {list(binding.source_shape)}"
-            )
-            continue
-        tensor = file.tensors[name]
-        if tensor.shape != binding.source_shape:
-            problems.append(
-                f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {list(binding.source_shape)}"
-            )
-            continue
-        dtype = SAFETENSORS_NAMES[tensor.dtype]
-        if dtype not in FLOATS:
-            problems.append(f"tensor {name} holds {dtype}, expected floating point or a quantisation of it")
-            continue
-        columns[binding.sources[0]] = _column(name, column.pattern, binding.sizes[0])
-        headers[binding.sources[0]] = TensorHeader(dtype, tensor.shape)
-    known = {column.name for column in columns.values()} | set(PASSENGERS)
-    problems += [f"unknown tensor {name} {list(t.shape)}" for name, t in file.tensors.items() if name not in known]
+        raise ZooError(
+            f"{path}: the metadata has {len(network.layers)} blocks, the file only {len(file.tensors)} tensors"
+        )
+    parameters = abstract_parameters(network)
+    # A family may name and divide its tensors in several ways; the file is the same for all of them.
+    results = [_find(file, column, table, parameters, network.final_norm.offset) for table in family.tables]
+    places, problems = min(results, key=lambda result: len(result[1]))
     report_all(problems, f"{path}: the tensors do not fit the metadata:")
-    return GgufSource(file, config, family, headers, columns)
+    headers = {name: header for name, (header, _) in places.items()}
+    return GgufSource(file, config, family, headers, {name: place for name, (_, place) in places.items()})
 
 
-def _column(name: str, text: str | None, row_sizes: Mapping[str, int]) -> _Column:
-    if text is None:
-        return _Column(name, None, {})
-    pattern = Pattern.parse(text)
-    sizes = {axis: size for axis, size in row_sizes.items() if any(axis in group for group in pattern.left)}
-    # A rotation turns pairs: the axis `two` of a head is its pair, `pairs` are half of its width.
-    sizes |= {"two": 2, "pairs": row_sizes["head_dim"] // 2}
-    return _Column(name, pattern, sizes)
+def _find(
+    file: GgufFile, column: GgufColumn, table: Sequence[Row], parameters: Mapping[str, Any], offset: float
+) -> tuple[dict[str, tuple[TensorHeader, _Place]], list[str]]:
+    """The place of each tensor that a table names, and what is wrong."""
+    places: dict[str, tuple[TensorHeader, _Place]] = {}
+    used: set[str] = set(PASSENGERS)
+    bindings, problems = bind(table, parameters)
+    for binding in bindings:
+        template = gguf_name(column, binding.row.source)
+        name = fill(template, match(binding.row.source, binding.sources[0]) or {}) if template else None
+        stacked = (len(binding.sources),) if binding.row.stacked_index is not None else ()
+        if name is None or name not in file.tensors:
+            shape = [*stacked, *binding.source_shape]
+            problems.append(f"missing tensor {name or binding.sources[0]}, expected with shape {shape}")
+            continue
+        used.add(name)
+        tensor = file.tensors[name]
+        if SAFETENSORS_NAMES[tensor.dtype] not in FLOATS:
+            found = SAFETENSORS_NAMES[tensor.dtype]
+            problems.append(f"tensor {name} holds {found}, expected floating point or a quantisation of it")
+            continue
+        members = tensor.members() if stacked else [tensor]
+        arranged = _arrangement(column, binding, members[0].shape, parameters)
+        if isinstance(arranged, list) or len(members) != len(binding.sources):
+            expected = [*stacked, *(arranged if isinstance(arranged, list) else binding.source_shape)]
+            problems.append(f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {expected}")
+            continue
+        # GGUF holds the scales of norms as they multiply; some families' files hold what is added to an offset.
+        shifted = offset != 0 and binding.natives[0].endswith(".scale")
+        arrange = _unshifted(arranged, offset) if shifted else arranged
+        header = TensorHeader("F32" if shifted else SAFETENSORS_NAMES[tensor.dtype], binding.source_shape)
+        for source, member in zip(binding.sources, members, strict=True):
+            places[source] = header, _Place(member, arrange)
+    problems += [f"unknown tensor {name} {list(t.shape)}" for name, t in file.tensors.items() if name not in used]
+    return places, problems
+
+
+@cache
+def _library_names(architecture: str) -> Callable[[str], str | None]:
+    """The `gguf` library's own table of an architecture's names, for its first block."""
+    [number] = [number for number, name in MODEL_ARCH_NAMES.items() if name == architecture]
+    names = get_tensor_name_map(number, 1)
+    return lambda key: names.get_name(key, (".weight", ".bias"))
+
+
+def gguf_name(column: GgufColumn, source: str) -> str | None:
+    """The template of a tensor's name in GGUF, from that of its Hugging Face name; None where there is no such tensor.
+
+    Members of a stack are one tensor there, so their index is dropped.
+    """
+    for end, name in column.tensors.items():
+        if source.endswith(end):
+            return name
+    block, layer = "blk.0.", "{i}"
+    key = re.sub(r"\.\{\w+\}", "", source.replace(layer, "0"))
+    found = _library_names(column.architecture)(key)
+    return found.replace(block, f"blk.{layer}.") if found and layer in source else found
+
+
+def _arrangement(
+    column: GgufColumn, binding: Binding, shape: tuple[int, ...], parameters: Mapping[str, Any]
+) -> Callable[[np.ndarray], np.ndarray] | list[int]:
+    """What brings a GGUF tensor into the Hugging Face layout, or the shape that it should have."""
+    source = binding.row.source
+    patterns = next((pattern for end, pattern in column.patterns.items() if source.endswith(end)), None)
+    if patterns is None:
+        return list(binding.source_shape) if shape != binding.source_shape else lambda array: array
+    if isinstance(patterns, tuple):
+        mine = {native: parameters[native] for native in binding.natives}
+        [there], _ = bind([replace(binding.row, pattern=patterns)], mine)
+        if shape != there.source_shape:
+            return list(there.source_shape)
+        # The source's own division of the same parameters.
+        return lambda array: binding.export(there.import_([array]))[0]
+    pattern = Pattern.parse(patterns)
+    axes = {axis for group in pattern.left for axis in group}
+    known = {axis: size for axis, size in binding.sizes[0].items() if axis in axes}
+    if "pairs" in axes:
+        # A rotation turns pairs: the axis `two` of a head is its pair, `pairs` are half of its width.
+        known |= {"two": 2, "pairs": binding.sizes[0]["head_dim"] // 2}
+    try:
+        sizes = pattern.sizes(shape, known)
+    except ValueError:
+        return list(binding.source_shape)
+    if pattern.left_shape(sizes) != binding.source_shape:
+        return list(binding.source_shape)
+    # The column's pattern leads from the Hugging Face layout to GGUF's.
+    return lambda array: pattern.backward(array, sizes)
+
+
+def _unshifted(arrange: Callable[[np.ndarray], np.ndarray], offset: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda array: arrange(array).astype(np.float32) - np.float32(offset)

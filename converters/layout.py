@@ -34,14 +34,6 @@ PRODUCTS: Mapping[tuple[str, ...], str] = {("kv_heads", "group"): "heads"}
 
 
 @dataclass(frozen=True)
-class Gguf:
-    """The GGUF column of a row: the tensor's name there, and the pattern from the Hugging Face layout if it differs."""
-
-    name: str
-    pattern: str | None = None
-
-
-@dataclass(frozen=True)
 class Row:
     """One line of a layout table.
 
@@ -53,7 +45,6 @@ class Row:
     source: str
     native: str | tuple[str, ...]
     pattern: str | tuple[str, ...]
-    gguf: Gguf | None = None
 
     @property
     def natives(self) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from zoo.converters.family import Family, families
-from zoo.converters.gguf_config import ARCHITECTURES as GGUF_ARCHITECTURES
 
 from .catalog import listed
 from .sizes import count
@@ -20,8 +19,7 @@ OF_EVERY_FAMILY = frozenset({"import", "export", "decode"})
 
 def proven(family: Family) -> dict[str, bool]:
     """What tests prove of a family: nothing here is claimed by hand."""
-    reads_gguf = family.model_type in GGUF_ARCHITECTURES
-    return {proof: proof in OF_EVERY_FAMILY or (proof == "gguf" and reads_gguf) for proof in PROOFS}
+    return {proof: proof in OF_EVERY_FAMILY or (proof == "gguf" and family.gguf is not None) for proof in PROOFS}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import BIASES, PAIRED_ROWS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm
 from ..tiny import tiny
@@ -19,6 +20,7 @@ from ..tiny import tiny
 ARCHITECTURES = ("LlamaForCausalLM",)
 ROWS = (*EMBEDDING_AND_HEAD, *PRE_NORMS, *ATTENTION, *GATED_MLP)
 PASSENGERS = ROPE_BUFFERS
+GGUF = GgufColumn("llama", present=BIASES, patterns=PAIRED_ROWS)
 DEFAULTS = defaults(32000, 4096, 11008, positions=2048)
 TINY = tiny("llama", "LlamaForCausalLM", head_dim=8, max_position_embeddings=128, attention_bias=False, mlp_bias=False)
 VARIANTS = {

@@ -111,6 +111,16 @@ def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.view(np.uint16), values.view(np.uint16))
 
 
+def test_a_member_of_a_quantised_stack_is_read_alone(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((5, 4, 64)).astype(np.float32)
+    blocks = quantize(values, GGMLQuantizationType.Q8_0)
+    path = write_gguf(tmp_path / "one.gguf", LLAMA, {"weight": (blocks, GGMLQuantizationType.Q8_0)})
+    tensor = GgufFile.open(path).tensors["weight"]
+    members = tensor.members()
+    assert [member.shape for member in members] == [(4, 64)] * 5
+    np.testing.assert_array_equal(np.stack([member.read() for member in members]), tensor.read())
+
+
 def test_reading_needs_little_more_than_the_result(tmp_path: Path) -> None:
     values = np.random.default_rng(0).standard_normal((4096, 2048)).astype(np.float32)
     blocks = quantize(values, GGMLQuantizationType.Q8_0)

@@ -181,7 +181,7 @@ def test_divisors_beside_another_scaling_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("llama.expert_count", 8),
+        ("llama.expert_used_count", 2),
         ("llama.attention.sliding_window", 4096),
         ("llama.logit_scale", 0.5),
         ("llama.rope.scaling.attn_factor", 1.2),
@@ -216,7 +216,7 @@ def test_all_mistakes_together(tmp_path: Path) -> None:
 
 
 def test_another_architecture_is_named_with_the_known() -> None:
-    with pytest.raises(ZooError, match=r"a\.gguf: general\.architecture is 'mamba'; known: llama"):
+    with pytest.raises(ZooError, match=r"a\.gguf: general\.architecture is 'mamba'; known: .*, llama, "):
         hf_config({"general.architecture": "mamba"}, {}, "a.gguf")
 
 
@@ -231,3 +231,60 @@ def test_another_architecture_is_named_with_the_known() -> None:
 )
 def test_generation_config_names_every_end(ids: dict[str, int], expected: dict[str, Any]) -> None:
     assert generation_config({f"tokenizer.ggml.{name}_token_id": value for name, value in ids.items()}) == expected
+
+
+def other(architecture: str, **changes: Any) -> dict[str, Any]:
+    """The config.json of another architecture's file, whose metadata is llama's but for these keys."""
+    usual = {
+        f"{architecture}.{key.removeprefix('llama.')}": value for key, value in LLAMA.items() if "general" not in key
+    }
+    own = {f"{architecture}.{key.replace('__', '.')}": value for key, value in changes.items()}
+    return hf_config({**usual, **own, "general.architecture": architecture}, _Embedding)
+
+
+CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "attention__sliding_window": 4096}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "layers", "changes", "scalar"),
+    [("gemma2", 26, CAPS, 12), ("gemma2", 46, CAPS, 8), ("gemma3", 34, {}, 12), ("gemma3", 62, {}, 8)],
+)
+def test_the_largest_gemma_divides_by_another_width(
+    architecture: str, layers: int, changes: dict[str, Any], scalar: int
+) -> None:
+    widths = dict.fromkeys(("attention__key_length", "attention__value_length", "rope__dimension_count"), 12)
+    window = {"attention__sliding_window": 512}
+    config = other(architecture, block_count=layers, **{**window, **changes, **widths})
+    assert config["query_pre_attn_scalar"] == scalar
+
+
+def test_a_required_key_of_an_architecture_is_named() -> None:
+    with pytest.raises(ZooError, match=r"gemma2\.attn_logit_softcapping is missing\n.*gemma2\.final"):
+        other("gemma2", attention__sliding_window=4096)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({}, {"sliding_window": None, "layer_types": ["full_attention"] * 2}),
+        ({"attention__sliding_window": 9}, {"sliding_window": 9, "layer_types": None, "sliding_window_pattern": 4}),
+        (
+            {"attention__sliding_window": 9, "attention__sliding_window_pattern": [True, False]},
+            {"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"]},
+        ),
+    ],
+)
+def test_the_windows_of_exaone(changes: dict[str, Any], fields: dict[str, Any]) -> None:
+    config = other("exaone4", **changes)
+    assert {name: config[name] for name in fields} == fields
+
+
+def test_a_longrope_whose_magnitude_contradicts_its_lengths_is_refused(tmp_path: Path) -> None:
+    phi = {key.replace("llama", "phi3"): value for key, value in LLAMA.items()} | {
+        **{"general.architecture": "phi3", "phi3.rope.scaling.original_context_length": 32},
+        "phi3.rope.scaling.attn_factor": 1.5,
+    }
+    factors = {f"rope_factors_{kind}.weight": np.full(4, 2, np.float32) for kind in ("long", "short")}
+    file = GgufFile.open(write_gguf(tmp_path / "model.gguf", phi, {**EMBEDDING, **factors}))
+    with pytest.raises(ZooError, match=r"attn_factor is 1\.5, the lengths make 1\.18"):
+        hf_config(file.metadata, file.tensors)

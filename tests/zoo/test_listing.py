@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from parity_tests import test_families as parity
+from parity_tests import test_gguf as gguf_parity
 from zoo.converters.family import families
-from zoo.converters.gguf_config import ARCHITECTURES
 from zoo.listing import OF_EVERY_FAMILY, PROOFS, Listing, proven
 from zoo.sizes import count
 
@@ -29,8 +29,12 @@ def test_what_is_proven_of_every_family_is_what_the_parity_tests_prove() -> None
     assert claimed == OF_EVERY_FAMILY
 
 
-def test_gguf_is_proven_where_it_is_read() -> None:
-    assert {family.model_type for family in families() if proven(family)["gguf"]} == set(ARCHITECTURES)
+def test_gguf_is_proven_of_those_that_the_parity_tests_of_it_cover() -> None:
+    [test] = [test for test in vars(gguf_parity).values() if list(marks(test, "proves"))]
+    [proof], [cases] = marks(test, "proves"), marks(test, "parametrize")
+    assert proof.args == ("gguf",)
+    covered = {case.values[0].model_type for case in cases.args[1]}
+    assert {family.model_type for family in families() if proven(family)["gguf"]} == covered
 
 
 def test_the_list_is_as_agreed() -> None:

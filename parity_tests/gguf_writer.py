@@ -1,0 +1,306 @@
+"""GGUF files of Hugging Face models, written after the conventions of llama.cpp's converter.
+
+Nothing of it looks at the columns that read them: names are those of the `gguf` library, arithmetic and keys those of
+`convert_hf_to_gguf.py`. Tensors are float32.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import MODEL_ARCH_NAMES, GGUFWriter, RopeScalingType, TokenType, get_tensor_name_map
+
+# Architectures by model_type, where the names differ.
+ARCHITECTURES: Mapping[str, str] = {
+    "mixtral": "llama",
+    "gemma3_text": "gemma3",
+    "gpt_neox": "gptneox",
+    "cohere": "command-r",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+}
+# Those whose queries and keys llama.cpp rotates as neighbouring pairs, though their checkpoints have halves.
+PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3")
+# Those whose norms multiply by 1 + weight, which the converter adds.
+ONE_ADDED = ("gemma", "gemma2", "gemma3_text", "nemotron")
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
+HEAD_NORM = re.compile(r"(.*\.[qk]_layernorm)\.norms\.(\d+)(\.weight)")
+
+Tensor = np.ndarray[Any, Any]
+
+
+def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
+    """Writes the file of a config.json and the tensors of its checkpoint."""
+    model_type = config["model_type"]
+    name = ARCHITECTURES.get(model_type, model_type.replace("_", "-") if model_type == "gpt_oss" else model_type)
+    architecture = next(arch for arch, known in MODEL_ARCH_NAMES.items() if known == name)
+    writer = GGUFWriter(path, name)
+    _add_metadata(writer, config)
+    _add_vocabulary(writer, config)
+    names = get_tensor_name_map(architecture, config.get("num_hidden_layers", config.get("n_layer")))
+    for source, tensor in _modified(model_type, config, tensors):
+        target = names.get_name(source, (".weight", ".bias"))
+        assert target is not None, f"llama.cpp has no tensor for {source} of {name}"
+        writer.add_tensor(target, np.ascontiguousarray(tensor, np.float32))
+    for target, tensor in _rope_tensors(config):
+        writer.add_tensor(target, tensor.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+# ------------------------------------------------------------------------------------------------------- tensors
+
+
+def _modified(
+    model_type: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Tensors as the converter gives them to the writer, under Hugging Face names of one for each of GGUF's."""
+    heads = config.get("num_attention_heads", config.get("n_head"))
+    kv_heads = config.get("num_key_value_heads") or config.get("num_kv_heads") or heads
+    if model_type == "falcon" and not config.get("new_decoder_architecture"):
+        kv_heads = 1 if config.get("multi_query", True) else heads
+    stacks: dict[str, dict[int, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if model_type == "gpt2" and re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name):
+            yield name, tensor.T
+        elif model_type in PERMUTED and re.search(r"\.[qk]_proj\.(weight|bias)$", name):
+            yield name, permute(tensor, heads if ".q_proj." in name else kv_heads)
+        elif model_type in ONE_ADDED and name.endswith("norm.weight"):
+            yield name, tensor + np.float32(1)
+        elif model_type == "gpt_neox" and ".query_key_value." in name:
+            whole = tensor.reshape(heads, 3, -1, *tensor.shape[1:])
+            yield name, np.concatenate([whole[:, part].reshape(-1, *tensor.shape[1:]) for part in range(3)])
+        elif model_type == "falcon" and ".query_key_value." in name:
+            whole = tensor.reshape(kv_heads, heads // kv_heads + 2, -1, *tensor.shape[1:])
+            parts = (whole[:, :-2], whole[:, [-2]], whole[:, [-1]])
+            head_dim = whole.shape[2]
+            yield name, np.concatenate([part.reshape(-1, *tensor.shape[1:]) for part in parts])
+            assert head_dim * heads == config["hidden_size"]
+        elif name.endswith("shared_expert_gate.weight"):
+            yield name, tensor.squeeze()
+        elif (found := EXPERT.fullmatch(name)) or (found := HEAD_NORM.fullmatch(name)):
+            stacks.setdefault(f"{found[1]}{'.' if found.re is EXPERT else ''}{found[3]}", {})[int(found[2])] = tensor
+        else:
+            yield name, tensor
+    for name, members in stacks.items():
+        yield name, np.stack([members[index] for index in range(len(members))])
+
+
+def permute(weights: Tensor, heads: int) -> Tensor:
+    """llama.cpp's own function of this name."""
+    return (
+        weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(weights.shape)
+    )
+
+
+def _rope_tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    scaling = config.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind == "longrope":
+        yield "rope_factors_long.weight", np.array(scaling["long_factor"])
+        yield "rope_factors_short.weight", np.array(scaling["short_factor"])
+    if kind == "llama3":
+        yield "rope_freqs.weight", np.array(llama3_divisors(config, scaling))
+
+
+def llama3_divisors(config: Mapping[str, Any], scaling: Mapping[str, Any]) -> Iterable[float]:
+    """What llama.cpp's converter computes of a `llama3` scaling."""
+    dims = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    original = scaling["original_max_position_embeddings"]
+    result: list[float] = []
+    for index in range(0, dims, 2):
+        wavelength = 2 * math.pi * config["rope_theta"] ** (index / dims)
+        if wavelength < original / high:
+            result.append(1.0)
+        elif wavelength > original / low:
+            result.append(scaling["factor"])
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            result.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
+    return result
+
+
+# ------------------------------------------------------------------------------------------------------ metadata
+
+
+def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    """What the converter's base class writes for every architecture, and then what is the architecture's own."""
+
+    def first(*names: str) -> Any:
+        return next((config[name] for name in names if config.get(name) is not None), None)
+
+    def add(method: Callable[[Any], None], value: Any) -> None:
+        if value is not None:
+            method(value)
+
+    model_type, heads = config["model_type"], first("num_attention_heads", "n_head")
+    embed = first("hidden_size", "n_embd", "n_embed")
+    writer.add_block_count(first("num_hidden_layers", "n_layer"))
+    writer.add_context_length(first("max_position_embeddings", "n_positions") or 2048)
+    writer.add_embedding_length(embed)
+    writer.add_feed_forward_length(first("intermediate_size", "n_inner", "ffn_hidden_size") or 4 * embed)
+    writer.add_head_count(heads)
+    writer.add_vocab_size(config["vocab_size"])
+    add(writer.add_head_count_kv, first("num_key_value_heads", "num_kv_heads"))
+    add(writer.add_rope_freq_base, first("rope_theta", "rotary_emb_base"))
+    add(writer.add_layer_norm_rms_eps, first("rms_norm_eps"))
+    add(writer.add_layer_norm_eps, first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"))
+    head_dim = first("head_dim") or embed // heads
+    if first("head_dim"):
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    add(writer.add_expert_count, first("num_local_experts", "num_experts"))
+    add(writer.add_expert_used_count, first("num_experts_per_tok"))
+    _add_rope_scaling(writer, config)
+    own = _OWN.get(model_type)
+    if own is not None:
+        own(writer, config, head_dim)
+
+
+def _add_rope_scaling(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    scaling = config.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind == "linear":
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(scaling["factor"])
+    elif kind == "yarn":
+        writer.add_rope_scaling_type(RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+    elif kind == "longrope":
+        original = config["original_max_position_embeddings"]
+        scale = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+
+
+def _dimensions(name: str, otherwise: float) -> Callable[[GGUFWriter, Mapping[str, Any], int], None]:
+    def add(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+        writer.add_rope_dimension_count(int(config.get(name, otherwise) * head_dim))
+
+    return add
+
+
+def _all_dimensions(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_rope_dimension_count(head_dim)
+
+
+def _gemma2(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    writer.add_sliding_window(config["sliding_window"])
+
+
+def _gemma3(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_sliding_window(config["sliding_window"])
+    if config.get("final_logit_softcapping"):
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+
+
+def _phi3(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _dimensions("partial_rotary_factor", 1.0)(writer, config, head_dim)
+    if not config.get("rope_scaling"):
+        writer.add_rope_scaling_orig_ctx_len(config["max_position_embeddings"])
+    writer.add_sliding_window(config.get("sliding_window") or 0)
+
+
+def _stablelm(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _dimensions("partial_rotary_factor", 0.25)(writer, config, head_dim)
+    writer.add_parallel_residual(config.get("use_parallel_residual", False))
+
+
+def _gpt_neox(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _dimensions("rotary_pct", 0.25)(writer, config, head_dim)
+    writer.add_parallel_residual(config["use_parallel_residual"])
+
+
+def _granite(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_attention_scale(config["attention_multiplier"])
+    writer.add_embedding_scale(config["embedding_multiplier"])
+    writer.add_residual_scale(config["residual_multiplier"])
+    writer.add_logit_scale(config["logits_scaling"])
+
+
+def _falcon(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_tensor_data_layout("jploski")
+    if not config.get("new_decoder_architecture"):
+        count = 1 if config.get("multi_query", True) else config["num_attention_heads"]
+        if config.get("num_kv_heads") is None:
+            writer.add_head_count_kv(count)
+
+
+def _cohere(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_logit_scale(config["logit_scale"])
+    writer.add_rope_scaling_type(RopeScalingType.NONE)
+
+
+def _cohere2(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _cohere(writer, config, head_dim)
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_rope_dimension_count(head_dim)
+
+
+def _exaone4(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _all_dimensions(writer, config, head_dim)
+    if config.get("sliding_window") is None:
+        return
+    writer.add_sliding_window(config["sliding_window"])
+    count, pattern = config["num_hidden_layers"], config.get("sliding_window_pattern")
+    if config.get("layer_types"):
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+    elif isinstance(pattern, int):
+        writer.add_sliding_window_pattern([(index + 1) % pattern != 0 for index in range(count)])
+
+
+def _qwen2_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
+def _qwen3_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+
+
+_OWN: Mapping[str, Callable[[GGUFWriter, Mapping[str, Any], int], None]] = {
+    "llama": _all_dimensions,
+    "mixtral": _all_dimensions,
+    "smollm3": _all_dimensions,
+    "seed_oss": _all_dimensions,
+    "granite": _granite,
+    "granitemoe": _granite,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "phi3": _phi3,
+    "stablelm": _stablelm,
+    "gpt_neox": _gpt_neox,
+    "nemotron": _dimensions("partial_rotary_factor", 0.5),
+    "glm4": _dimensions("partial_rotary_factor", 0.5),
+    "falcon": _falcon,
+    "cohere": _cohere,
+    "cohere2": _cohere2,
+    "exaone4": _exaone4,
+    "qwen2_moe": _qwen2_moe,
+    "qwen3_moe": _qwen3_moe,
+}
+
+
+def _add_vocabulary(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    """A byte-level vocabulary without merges, as large as the network's."""
+    count = config["vocab_size"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([chr(0x100 + index) for index in range(count)])
+    writer.add_token_types([TokenType.NORMAL] * count)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)

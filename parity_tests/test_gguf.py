@@ -1,0 +1,132 @@
+"""Every family that reads GGUF files: logits of a file of llama.cpp's conventions are those of its Hugging Face model.
+
+The files are written by `gguf_writer.py`, which knows nothing of the columns that read them. A family that gets a
+column is tested by having one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM
+from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES, load_gguf_checkpoint
+
+from zoo.converters.family import Family, families
+from zoo.converters.gguf_source import open_gguf
+from zoo.converters.gguf_to_hf import gguf_to_hf
+
+from .gguf_writer import write_gguf
+from .reference import assert_close, load, random_tokens, reference_logits, write_checkpoint
+
+LENGTH = 60
+# What llama.cpp's converter does not write and llama.cpp takes to be so, by family.
+TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
+    "qwen2": {"use_sliding_window": False, "layer_types": ...},
+    "qwen3": {"use_sliding_window": False},
+    "gemma": {"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
+    "gemma2": {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 16,
+        "layer_types": ...,
+        "tie_word_embeddings": True,
+    },
+    "gemma3_text": {
+        **{"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 16, "sliding_window_pattern": 6},
+        **{"rope_local_base_freq": 10000.0, "num_hidden_layers": 7, "layer_types": ..., "rope_parameters": ...},
+        **{"rope_theta": 1000000.0, "_sliding_window_pattern": 6},
+    },
+    "starcoder2": {"hidden_act": "gelu_pytorch_tanh", "sliding_window": None},
+    "smollm3": {
+        **{"no_rope_layer_interval": 4, "no_rope_layers": ..., "use_sliding_window": False},
+        "num_hidden_layers": 5,
+    },
+    "gpt2": {"activation_function": "gelu_new", "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False},
+    "gpt_neox": {"hidden_act": "gelu"},
+    "nemotron": {"hidden_act": "relu2"},
+    "falcon": {"parallel_attn": True},
+    "cohere": {"tie_word_embeddings": True},
+    "cohere2": {
+        **{
+            "tie_word_embeddings": True,
+            "sliding_window_pattern": 4,
+            "num_hidden_layers": 5,
+            "layer_types": ...,
+            "layer_switch": ...,
+        },
+    },
+    "mixtral": {"sliding_window": None, "hidden_act": "silu"},
+    "qwen2_moe": {
+        **{"norm_topk_prob": False, "mlp_only_layers": ..., "decoder_sparse_step": 1, "use_sliding_window": False},
+    },
+    "qwen3_moe": {
+        **{"norm_topk_prob": True, "mlp_only_layers": ..., "decoder_sparse_step": 1, "use_sliding_window": False},
+    },
+    "olmoe": {"norm_topk_prob": False},
+}
+CASES = [
+    pytest.param(family, {**changes, **TAKEN_FOR_GRANTED.get(family.model_type, {})}, id=f"{family.model_type}-{name}")
+    for family in families()
+    if family.gguf is not None
+    for name, changes in {"tiny": {}, **family.variants}.items()
+    # A cap is not optional there.
+    if not (family.model_type == "gemma2" and "caps" in name)
+]
+
+
+def write(folder: Path, family: Family, changes: Mapping[str, Any]) -> tuple[Any, Path]:
+    """A random Hugging Face model, and the GGUF file of it."""
+    reference = write_checkpoint(folder / "hf", family.tiny, **changes)
+    config = json.loads((folder / "hf" / "config.json").read_text(encoding="utf-8"))
+    tensors = load_file(folder / "hf" / "model.safetensors")
+    return reference, write_gguf(folder / "model.gguf", config, tensors)
+
+
+@pytest.mark.proves("gguf")
+@pytest.mark.parametrize(("family", "changes"), CASES)
+def test_logits_are_those_of_the_hugging_face_model(tmp_path: Path, family: Family, changes: dict[str, Any]) -> None:
+    """Read by us, and by transformers from the directory that we make of the file."""
+    reference, path = write(tmp_path, family, changes)
+    tokens = random_tokens(2, LENGTH)
+    expected = reference_logits(reference, tokens)
+    assert_close(load(path).logits(tokens), expected)
+    gguf_to_hf(path, tmp_path / "back", dtype="float32")
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "back", attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+    )
+    converted, loading = loaded
+    assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), loading
+    assert_close(reference_logits(converted.eval(), tokens), expected)
+    assert_close(load(tmp_path / "back").logits(tokens), expected)
+
+
+# transformers leaves Falcon's queries, keys and values one below the other, which is right for one key head alone; it
+# has no names for StableLM's norms of heads, and none of Mixtral's at all.
+NOT_THERE = ("falcon-tiny", "falcon-one norm", "falcon-multi-head", "stablelm-side by side", "mixtral")
+
+
+def is_read_by_transformers(case: Any) -> bool:
+    family: Family = case.values[0]
+    names = {family.model_type, family.gguf.architecture if family.gguf else ""}
+    return not names.isdisjoint(GGUF_SUPPORTED_ARCHITECTURES) and not str(case.id).startswith(NOT_THERE)
+
+
+ALSO_READ = [case for case in CASES if is_read_by_transformers(case)]
+
+
+@pytest.mark.parametrize(("family", "changes"), ALSO_READ)
+def test_tensors_are_those_that_transformers_reads(tmp_path: Path, family: Family, changes: dict[str, Any]) -> None:
+    """A second reader of the same file, where there is one; it holds experts otherwise than checkpoints do."""
+    reference, path = write(tmp_path, family, changes)
+    theirs = load_gguf_checkpoint(path, return_tensors=True, model_to_load=reference)["tensors"]
+    ours = open_gguf(path)
+    shared = theirs.keys() & ours.headers.keys()
+    assert {name for name in ours.headers if ".experts." not in name} == shared
+    for name in sorted(shared):
+        np.testing.assert_array_equal(ours.read(name), theirs[name].numpy(), name)
