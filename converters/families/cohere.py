@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm, QkNorm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, OWN_QK_NORMS, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp
 from ..tiny import tiny
@@ -22,6 +23,12 @@ DEFAULTS = {
     **defaults(256000, 8192, 22528, layers=40, heads=64, positions=8192, tie_word_embeddings=True),
     **{"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "use_qk_norm": False},
 }
+GGUF = GgufColumn(
+    "command-r",
+    epsilon="layer_norm_eps",
+    fields={"logit_scale": "logit_scale"},
+    present={**ATTENTION_BIAS, "use_qk_norm": ".attn_q_norm.weight"},
+)
 TINY = {
     **tiny("cohere", "CohereForCausalLM", head_dim=..., rms_norm_eps=..., tie_word_embeddings=True, pad_token_id=0),
     **{"layer_norm_eps": 1e-5, "logit_scale": 0.0625},

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_pattern, read_windows, varied
 from ..tiny import tiny
@@ -19,6 +20,13 @@ DEFAULTS = {
     **defaults(256000, 8192, 22528, layers=40, heads=64, positions=8192, tie_word_embeddings=True),
     **{"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "sliding_window": 4096, "sliding_window_pattern": 4},
 }
+GGUF = GgufColumn(
+    "cohere2",
+    epsilon="layer_norm_eps",
+    fields={"logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"},
+    present=ATTENTION_BIAS,
+    fixed={"sliding_window_pattern": 4},
+)
 TINY = {
     **tiny("cohere2", "Cohere2ForCausalLM", head_dim=..., rms_norm_eps=..., tie_word_embeddings=True, pad_token_id=0),
     **{"layer_norm_eps": 1e-5, "logit_scale": 0.25, "sliding_window": 9, "sliding_window_pattern": 2},

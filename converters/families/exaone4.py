@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, QkNorm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, POST_NORMS, QK_NORMS, ROPE_BUFFERS
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
@@ -28,6 +29,24 @@ ROWS = (*EMBEDDING_AND_HEAD, *POST_NORMS, *ATTENTION, *QK_NORMS, *GATED_MLP)
 PASSENGERS = ROPE_BUFFERS
 WINDOWS = {"sliding_window": 4096, "sliding_window_pattern": 4}
 DEFAULTS = defaults(102400, 4096, 16384, kv_heads=32, positions=2048, rms_norm_eps=1e-5, **WINDOWS)
+
+
+def _with_layer_types(found: dict[str, Any]) -> dict[str, Any]:
+    """The pattern is a number, or says of each layer whether it slides; without one, every fourth is a full one."""
+    pattern, windows = found["layer_types"], found["sliding_window"] is not None
+    if isinstance(pattern, list):
+        return {**found, "layer_types": [SLIDING if slides else FULL for slides in pattern]}
+    every = (4 if pattern is None else pattern) if windows else None
+    listed = None if windows else [FULL] * found["num_hidden_layers"]
+    return {**found, "layer_types": listed, "sliding_window_pattern": every}
+
+
+GGUF = GgufColumn(
+    "exaone4",
+    fields={"attention.sliding_window": "sliding_window", "attention.sliding_window_pattern": "layer_types"},
+    absent={"sliding_window": None, "layer_types": None},
+    derive=_with_layer_types,
+)
 TINY = tiny("exaone4", "Exaone4ForCausalLM", sliding_window=9, sliding_window_pattern=2)
 ALL = {"layer_types": ["full_attention", "full_attention"]}
 VARIANTS = {

@@ -12,6 +12,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm
 
 from ..blocks import GROUPED_QKV, GROUPED_QKV_BIAS, GROUPED_QKV_WEIGHT, layer_norm, linear
+from ..gguf_column import STACKED_QKV, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_plain_mlp, renamed
 from ..layout import Row
@@ -39,6 +40,20 @@ DEFAULTS = {
     **defaults(65024, 4544, 4 * 4544, heads=71, positions=2048, activation="gelu", layer_norm_epsilon=1e-5),
     **{**OLD, "tie_word_embeddings": True},
 }
+GGUF = GgufColumn(
+    "falcon",
+    epsilon="layer_norm_epsilon",
+    rename={
+        **{"hidden_act": "activation", "intermediate_size": "ffn_hidden_size", "num_key_value_heads": "num_kv_heads"},
+        **{"head_dim": None, "two_norms": None},
+    },
+    present={"bias": ".attn_qkv.bias", "two_norms": ".attn_norm_2.weight"},
+    # The second generation's description fits the first as well.
+    fixed={"hidden_act": "gelu", "new_decoder_architecture": True, "parallel_attn": True, "alibi": False},
+    neutral={"tensor_data_layout": "jploski"},
+    derive=lambda found: {**found, "num_ln_in_parallel_attn": 1 + found["two_norms"]},
+    patterns=STACKED_QKV,
+)
 TINY = {
     **{"architectures": ["FalconForCausalLM"], "model_type": "falcon", "vocab_size": 128, "hidden_size": 64},
     **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": 2, "new_decoder_architecture": True},

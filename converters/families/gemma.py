@@ -12,6 +12,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm
 from ..tiny import tiny
@@ -23,6 +24,7 @@ DEFAULTS = {
     **defaults(256000, 3072, 24576, layers=28, heads=16, kv_heads=16, head_dim=256, positions=8192),
     **{"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
 }
+GGUF = GgufColumn("gemma", present=ATTENTION_BIAS, fixed={"hidden_act": "gelu_pytorch_tanh"})
 TINY = tiny("gemma", "GemmaForCausalLM", hidden_act="gelu", tie_word_embeddings=True, pad_token_id=0)
 VARIANTS = {
     "untied, biases": {"tie_word_embeddings": False, "attention_bias": True, "hidden_act": "gelu_pytorch_tanh"},

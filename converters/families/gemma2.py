@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, ROPE_BUFFERS, SANDWICH_NORMS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn, with_query_scalar
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
@@ -35,6 +36,14 @@ DEFAULTS = {
     **{**GELU, **CAPS, "query_pre_attn_scalar": 256, "sliding_window": 4096},
 }
 SMALL_CAPS = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}
+GGUF = GgufColumn(
+    "gemma2",
+    rename={"hidden_act": "hidden_activation"},
+    fields={"attention.sliding_window": "sliding_window", **{name: name for name in CAPS}},
+    present=ATTENTION_BIAS,
+    fixed={"hidden_act": "gelu_pytorch_tanh"},
+    derive=lambda found: with_query_scalar(found, 46),
+)
 TINY = {
     **tiny("gemma2", "Gemma2ForCausalLM", hidden_act=..., **GELU),
     **{**SMALL_CAPS, "query_pre_attn_scalar": 24, "sliding_window": 9},

@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, QkNorm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, QK_NORMS, ROPE_BUFFERS, SANDWICH_NORMS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn, with_query_scalar
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
@@ -35,6 +36,18 @@ DEFAULTS = {
     "sliding_window_pattern": 6,
 }
 BASES: Mapping[str, tuple[str | None, float]] = {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)}
+GGUF = GgufColumn(
+    "gemma3",
+    rename={"hidden_act": "hidden_activation"},
+    fields={
+        **{"attention.sliding_window": "sliding_window", "rope.freq_base_swa": "rope_local_base_freq"},
+        "final_logit_softcapping": "final_logit_softcapping",
+    },
+    absent={"rope_local_base_freq": 10000.0, "final_logit_softcapping": None},
+    present=ATTENTION_BIAS,
+    fixed={"hidden_act": "gelu_pytorch_tanh", "sliding_window_pattern": 6},
+    derive=lambda found: with_query_scalar(found, 62),
+)
 TINY = {
     **tiny("gemma3_text", "Gemma3ForCausalLM", hidden_act=..., num_hidden_layers=3, rope_theta=1000000.0, **GELU),
     **{"query_pre_attn_scalar": 24, "sliding_window": 9, "sliding_window_pattern": 2, "rope_local_base_freq": 500.0},

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATE_UP, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm
 from ..layout import Row
@@ -24,6 +25,7 @@ DEFAULTS = {
     **defaults(151552, 4096, 13696, layers=40, kv_heads=2, head_dim=128, positions=131072),
     **{"rms_norm_eps": 1.5625e-07, "attention_bias": True},
 }
+GGUF = GgufColumn("glm4", partial="partial_rotary_factor", present={"attention_bias": ".attn_q.bias"})
 TINY = tiny("glm4", "Glm4ForCausalLM", pad_token_id=0, attention_bias=True, partial_rotary_factor=0.5)
 VARIANTS = {
     "no biases, tied, all of a head": {

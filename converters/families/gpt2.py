@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm
 
 from ..blocks import layer_norm, linear, prefixed
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import read_attention, read_decoder, read_plain_mlp, renamed
 from ..layout import Row
@@ -40,6 +41,18 @@ NAMES = {
     **{"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
     **{"n_positions": "max_position_embeddings", "n_inner": "intermediate_size"},
 }
+GGUF = GgufColumn(
+    "gpt2",
+    epsilon="layer_norm_epsilon",
+    rename={
+        **{usual: own for own, usual in NAMES.items()},
+        **{"hidden_act": "activation_function", "num_key_value_heads": None, "head_dim": None},
+        **{"rope_theta": None, "rope_scaling": None},
+    },
+    fixed={"hidden_act": "gelu_new"},
+    # The matrices lie there as in other families.
+    patterns=dict.fromkeys(["c_attn.weight", "c_proj.weight", "c_fc.weight"], "inputs outputs -> outputs inputs"),
+)
 OTHERS = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
 SIZES = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
 DEFAULTS = {**renamed(SIZES, NAMES), **OTHERS, "scale_attn_weights": True}

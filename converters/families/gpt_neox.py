@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm
 
 from ..blocks import GROUPED_QKV, GROUPED_QKV_BIAS, GROUPED_QKV_WEIGHT, layer_norm, linear, prefixed
+from ..gguf_column import STACKED_QKV, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_plain_mlp, renamed
 from ..layout import Row
@@ -43,6 +44,16 @@ DEFAULTS = {
     **defaults(50432, 6144, 24576, layers=44, heads=64, positions=2048),
     **{"hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_parallel_residual": True, "attention_bias": True},
 }
+GGUF = GgufColumn(
+    "gptneox",
+    epsilon="layer_norm_eps",
+    rename={"rope_theta": "rotary_emb_base", "head_dim": None, "num_key_value_heads": None},
+    partial="rotary_pct",
+    fields={"use_parallel_residual": "use_parallel_residual"},
+    present={"attention_bias": ".attn_qkv.bias"},
+    fixed={"hidden_act": "gelu"},
+    patterns=STACKED_QKV,
+)
 TINY = {
     **tiny("gpt_neox", "GPTNeoXForCausalLM", head_dim=..., num_key_value_heads=..., rms_norm_eps=..., rope_theta=...),
     **{"hidden_size": 64, "hidden_act": "gelu", "layer_norm_eps": 1e-5, "rotary_pct": 0.25, "rotary_emb_base": 10000},

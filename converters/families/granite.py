@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import BIASES, PAIRED_ROWS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm
 from ..tiny import tiny
@@ -17,6 +18,15 @@ ROWS = (*EMBEDDING_AND_HEAD, *PRE_NORMS, *ATTENTION, *GATED_MLP)
 PASSENGERS = ROPE_BUFFERS
 ONES = {"embedding_multiplier": 1.0, "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0}
 DEFAULTS = {**defaults(32000, 4096, 11008, positions=2048), **ONES}
+GGUF = GgufColumn(
+    "granite",
+    fields={
+        **{"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"},
+        **{"residual_scale": "residual_multiplier", "logit_scale": "logits_scaling"},
+    },
+    present=BIASES,
+    patterns=PAIRED_ROWS,
+)
 TINY = {
     **tiny("granite", "GraniteForCausalLM", head_dim=..., tie_word_embeddings=True),
     **{"embedding_multiplier": 12.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 8.0},

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, NORM_BIASES, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import BIASES, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_plain_mlp
 from ..tiny import tiny
@@ -20,6 +21,9 @@ DEFAULTS = {
     **defaults(256000, 6144, 24576, heads=48, positions=4096),
     **{"hidden_act": "relu2", "norm_eps": 1e-5, "attention_bias": False, "mlp_bias": False},
 }
+GGUF = GgufColumn(
+    "nemotron", epsilon="norm_eps", partial="partial_rotary_factor", present=BIASES, fixed={"hidden_act": "relu2"}
+)
 TINY = {
     **tiny("nemotron", "NemotronForCausalLM", hidden_act="relu2", rms_norm_eps=..., norm_eps=1e-5),
     "partial_rotary_factor": 0.5,

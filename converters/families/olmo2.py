@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, QkNorm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, JOINT_QK_NORMS, POST_NORMS, ROPE_BUFFERS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm
 from ..tiny import tiny
@@ -16,6 +17,7 @@ ARCHITECTURES = ("Olmo2ForCausalLM",)
 ROWS = (*EMBEDDING_AND_HEAD, *POST_NORMS, *ATTENTION, *JOINT_QK_NORMS, *GATED_MLP)
 PASSENGERS = ROPE_BUFFERS
 DEFAULTS = defaults(50304, 4096, 11008, positions=2048, rms_norm_eps=1e-5)
+GGUF = GgufColumn("olmo2", present=ATTENTION_BIAS)
 TINY = tiny("olmo2", "Olmo2ForCausalLM", head_dim=..., pad_token_id=0)
 VARIANTS = {"tied, biases": {"tie_word_embeddings": True, "attention_bias": True, "rms_norm_eps": 0.1}}
 

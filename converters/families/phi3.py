@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATE_UP, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm, read_window
 from ..layout import Row
@@ -25,6 +26,12 @@ QKV = Row(
 ROWS = (*EMBEDDING_AND_HEAD, *PRE_NORMS, QKV, ATTENTION[3], GATE_UP, GATED_MLP[2])
 PASSENGERS = ROPE_BUFFERS
 DEFAULTS = {**defaults(32064, 3072, 8192, positions=4096), "rms_norm_eps": 1e-5, "sliding_window": None}
+GGUF = GgufColumn(
+    "phi3",
+    partial="partial_rotary_factor",
+    fields={"attention.sliding_window": "sliding_window"},
+    absent={"sliding_window": None},
+)
 TINY = tiny("phi3", "Phi3ForCausalLM", head_dim=..., sliding_window=None, pad_token_id=0)
 ORIGINAL = "original_max_position_embeddings"
 LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.1], "long_factor": [2.0, 3.0]}

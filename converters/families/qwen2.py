@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import (
     defaults,
@@ -29,6 +30,7 @@ PASSENGERS = ROPE_BUFFERS
 QWEN_WINDOWS = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
 DEFAULTS = defaults(151936, 4096, 22016, kv_heads=32, positions=32768, **QWEN_WINDOWS)
 WINDOWS = {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}
+GGUF = GgufColumn("qwen2")
 TINY = tiny("qwen2", "Qwen2ForCausalLM", head_dim=..., **WINDOWS)
 VARIANTS = {
     "window not used, tied": {"use_sliding_window": False, "tie_word_embeddings": True},

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import BIASES, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp, read_norm
 from ..tiny import tiny
@@ -19,6 +20,10 @@ DEFAULTS = {
     **defaults(155136, 4096, 27648, layers=64, heads=80, kv_heads=8, head_dim=128, positions=524288),
     **{"attention_bias": True, "attention_out_bias": False, "mlp_bias": False},
 }
+GGUF = GgufColumn(
+    "seed_oss",
+    present={**BIASES, "attention_bias": ".attn_q.bias", "attention_out_bias": ".attn_output.bias"},
+)
 TINY = tiny("seed_oss", "SeedOssForCausalLM", attention_bias=True, attention_out_bias=False)
 VARIANTS = {
     "all biases, tied": {"attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True},

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import BIASES, PAIRED_ROWS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
@@ -29,6 +30,7 @@ DEFAULTS = {
     **defaults(128256, 2048, 11008, layers=36, heads=16, kv_heads=4, positions=32768, tie_word_embeddings=True),
     **{"no_rope_layer_interval": 4, "no_rope_layers": None, "use_sliding_window": False, "sliding_window": None},
 }
+GGUF = GgufColumn("smollm3", present=BIASES, fixed={"no_rope_layer_interval": 4}, patterns=PAIRED_ROWS)
 TINY = {
     **tiny("smollm3", "SmolLM3ForCausalLM", head_dim=..., num_hidden_layers=3, tie_word_embeddings=True),
     **{"no_rope_layer_interval": 2, "pad_token_id": 0},

@@ -12,6 +12,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm, QkNorm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, NORM_BIASES, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_gated_mlp
 from ..layout import Row
@@ -32,6 +33,14 @@ DEFAULTS = {
     **defaults(50304, 2560, 6912, kv_heads=32, positions=4096),
     **{"layer_norm_eps": 1e-5, "use_qkv_bias": False, "qk_layernorm": False, "use_parallel_residual": False},
 }
+GGUF = GgufColumn(
+    "stablelm",
+    epsilon="layer_norm_eps",
+    partial="partial_rotary_factor",
+    fields={"use_parallel_residual": "use_parallel_residual"},
+    present={"use_qkv_bias": ".attn_q.bias", "qk_layernorm": ".attn_q_norm.weight"},
+    tensors={f"{name}_layernorm.norms.{{head}}.weight": f"blk.{{i}}.attn_{name}_norm.weight" for name in "qk"},
+)
 TINY = {
     **tiny("stablelm", "StableLmForCausalLM", head_dim=..., rms_norm_eps=..., hidden_size=64),
     **{"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25, "use_qkv_bias": True},

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Norm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, NORM_BIASES, PRE_NORMS, ROPE_BUFFERS, linear
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import defaults, read_attention, read_decoder, read_plain_mlp, read_window
 from ..tiny import tiny
@@ -23,6 +24,12 @@ DEFAULTS = {
     **defaults(49152, 3072, 12288, layers=30, heads=24, kv_heads=2, positions=4096),
     **{"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "tie_word_embeddings": True},
 }
+GGUF = GgufColumn(
+    "starcoder2",
+    epsilon="norm_epsilon",
+    present={"use_bias": ".attn_q.bias"},
+    fixed={"hidden_act": "gelu_pytorch_tanh"},
+)
 TINY = {
     **tiny("starcoder2", "Starcoder2ForCausalLM", head_dim=..., rms_norm_eps=..., tie_word_embeddings=True),
     **{"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": 9},
