@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Router
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, FUSED_EXPERTS, PRE_NORMS, ROPE_BUFFERS, expert_rows
+from ..gguf_column import PAIRED_ROWS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import MOE_IGNORED, defaults, read_attention, read_decoder, read_experts, read_norm, read_window
 from ..tiny import tiny
@@ -25,6 +26,12 @@ DEFAULTS = {
     **defaults(32000, 4096, 14336, kv_heads=8, positions=131072, rms_norm_eps=1e-5, sliding_window=None),
     **{"num_local_experts": 8, "num_experts_per_tok": 2},
 }
+GGUF = GgufColumn(
+    "llama",
+    experts=True,
+    fields={"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+    patterns=PAIRED_ROWS,
+)
 TINY = tiny("mixtral", "MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2)
 VARIANTS = {
     "window, one of six, tied": {

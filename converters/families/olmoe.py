@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, QkNorm, Router
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, EXPERTS, FUSED_EXPERTS, JOINT_QK_NORMS, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import MOE_IGNORED, defaults, read_attention, read_decoder, read_experts, read_norm
 from ..tiny import tiny
@@ -21,6 +22,13 @@ DEFAULTS = {
     **defaults(50304, 2048, 2048, layers=16, heads=16, positions=4096, rms_norm_eps=1e-5),
     **{"num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": False},
 }
+GGUF = GgufColumn(
+    "olmoe",
+    experts=True,
+    fields={"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"},
+    present=ATTENTION_BIAS,
+    fixed={"norm_topk_prob": False},
+)
 TINY = tiny("olmoe", "OlmoeForCausalLM", head_dim=..., pad_token_id=0, num_experts=6, num_experts_per_tok=2)
 VARIANTS = {
     "normalised, tied, biases": {

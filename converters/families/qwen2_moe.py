@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import GatedMlp, Layer, ModelConfig, Router
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, EXPERTS, FUSED_EXPERTS, GATED_MLP, PRE_NORMS, ROPE_BUFFERS
+from ..gguf_column import EXPERT_COUNTS, GgufColumn
 from ..hf_config import ACTIVATIONS, Fields
 from ..hf_decoder import (
     FULL,
@@ -43,6 +44,14 @@ DEFAULTS = {
     **{"num_experts": 60, "num_experts_per_tok": 4, "norm_topk_prob": False, "sliding_window": 4096},
     **{"max_window_layers": 28, "qkv_bias": True, "mlp_only_layers": None},
 }
+GGUF = GgufColumn(
+    "qwen2moe",
+    experts=True,
+    fields={**EXPERT_COUNTS, "expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
+    present={"qkv_bias": ".attn_q.bias"},
+    fixed={"norm_topk_prob": False},
+    patterns={"shared_expert_gate.weight": "() embed -> embed"},
+)
 TINY = {
     **tiny("qwen2_moe", "Qwen2MoeForCausalLM", head_dim=..., num_experts=6, num_experts_per_tok=2),
     **{"moe_intermediate_size": 24, "shared_expert_intermediate_size": 40},

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, QkNorm, Router
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, EXPERTS, FUSED_EXPERTS, GATED_MLP, PRE_NORMS, QK_NORMS, ROPE_BUFFERS
+from ..gguf_column import ATTENTION_BIAS, EXPERT_COUNTS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import (
     MOE_IGNORED,
@@ -32,6 +33,9 @@ DEFAULTS = {
     **{"decoder_sparse_step": 1, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8},
     **{"norm_topk_prob": False, "sliding_window": 4096, "mlp_only_layers": None},
 }
+GGUF = GgufColumn(
+    "qwen3moe", experts=True, fields=EXPERT_COUNTS, present=ATTENTION_BIAS, fixed={"norm_topk_prob": True}
+)
 TINY = tiny("qwen3_moe", "Qwen3MoeForCausalLM", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24)
 VARIANTS = {
     "normalised, first layer dense, tied": {
