@@ -145,7 +145,7 @@ SINGLE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an unknown model_type": (
         set_config(model_type="lama"),
-        "llama, ministral3, mistral",
+        "the nearest is 'llama'",
     ),
     "no model_type": (lambda f: edit_json(f / "config.json", lambda c: c.pop("model_type")), "unknown model_type None"),
     "an unknown architecture": (set_config(architectures=["LlamaForCausalML"]), "the nearest is 'LlamaForCausalLM'"),
