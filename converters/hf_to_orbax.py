@@ -12,6 +12,7 @@ import numpy as np
 
 from zoo.models.checkpoint import SIDE_FILES
 from zoo.models.manifest import FORMAT_VERSION, FileRecord, Manifest, ParameterRecord, Provenance, TensorRecord
+from zoo.models.zarr_array import chunk_rows
 
 from .cast import cast, check_dtype, stored_dtype
 from .digest import array_digest
@@ -168,25 +169,37 @@ def _job(directory: HfDirectory, dtype: str) -> dict[str, Any]:
 
 
 def _save_parameters(writer: StoreWriter, plan: Plan, source: TensorSource, dtype: str, progress: Progress) -> None:
-    def cost(binding: Binding) -> int:
+    def nbytes_of(binding: Binding) -> int:
         return sum(source.headers[name].nbytes for name in binding.sources)
 
+    def cost(binding: Binding) -> int:
+        return max(nbytes_of(part) for _, part in _parts(binding, dtype_of(binding)))
+
+    def dtype_of(binding: Binding) -> np.dtype:
+        return DTYPES[stored_dtype(source.headers[binding.sources[0]].dtype, dtype)]
+
     def work(binding: Binding) -> tuple[dict[str, TensorRecord], int]:
-        tensors: list[np.ndarray] = []
         records: dict[str, TensorRecord] = {}
-        for name in binding.sources:
-            source_dtype = source.headers[name].dtype
-            to = stored_dtype(source_dtype, dtype)
-            tensors.append(cast(source.read(name), to, name))
-            digest = array_digest(tensors[-1])
-            records[name] = TensorRecord(dtype=to, source_dtype=source_dtype, shape=binding.source_shape, digest=digest)
-        for path, parameter in zip(binding.natives, binding.import_(tensors), strict=True):
-            writer.write(path, parameter)
-        return records, cost(binding)
+        for start, part in _parts(binding, dtype_of(binding)):
+            tensors: list[np.ndarray] = []
+            for name in part.sources:
+                source_dtype = source.headers[name].dtype
+                to = stored_dtype(source_dtype, dtype)
+                tensors.append(cast(source.read(name), to, name))
+                digest = array_digest(tensors[-1])
+                records[name] = TensorRecord(
+                    dtype=to, source_dtype=source_dtype, shape=binding.source_shape, digest=digest
+                )
+            for path, shape, parameter in zip(part.natives, binding.native_shapes, part.import_(tensors), strict=True):
+                if part is binding:
+                    writer.write(path, parameter)
+                else:
+                    writer.write_rows(path, start, parameter, shape)
+        return records, nbytes_of(binding)
 
     done = sum(source.headers[name].nbytes for name in writer.tensors)
     todo = [binding for binding in plan.bindings if not all(name in writer.tensors for name in binding.sources)]
-    progress.start(done + sum(map(cost, todo)), "converting")
+    progress.start(done + sum(map(nbytes_of, todo)), "converting")
     progress.advance(done)
     written: dict[str, TensorRecord] = {}
     since = 0
@@ -199,6 +212,16 @@ def _save_parameters(writer: StoreWriter, plan: Plan, source: TensorSource, dtyp
         progress.advance(nbytes)
     writer.record(written)
     progress.finish()
+
+
+def _parts(binding: Binding, dtype: np.dtype) -> list[tuple[int, Binding]]:
+    """What of a binding is converted at a time, and where it begins: of a stack as much as fills a chunk."""
+    if not binding.is_stack:
+        return [(0, binding)]
+    rows, count = chunk_rows(binding.native_shapes[0], dtype), len(binding.sources)
+    if rows >= count:
+        return [(0, binding)]
+    return [(start, binding.members(start, min(start + rows, count))) for start in range(0, count, rows)]
 
 
 def _manifest(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 
@@ -253,6 +253,22 @@ class Binding:
     def native_axes(self) -> tuple[tuple[str, ...], ...]:
         """The logical axes of each native parameter."""
         return tuple(Pattern.parse(text).right_axes for text in self.row.patterns)
+
+    @property
+    def is_stack(self) -> bool:
+        """Whether each source tensor is a row of the parameter, so that some can be converted without the others."""
+        pattern = Pattern.parse(self.row.patterns[0])
+        return self.row.stacked_index is not None and len(self.natives) == 1 and pattern.right[0] == pattern.left[0]
+
+    def members(self, start: int, stop: int) -> Binding:
+        """The binding of a stack's sources from one to before another, with these rows of the parameter."""
+        axis = Pattern.parse(self.row.patterns[0]).left[0][0]
+        return replace(
+            self,
+            sources=self.sources[start:stop],
+            native_shapes=((stop - start, *self.native_shapes[0][1:]),),
+            sizes=({**self.sizes[0], axis: stop - start},),
+        )
 
     def import_(self, tensors: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Source tensors, in the order of `sources`, to native parameters, in the order of `natives`."""

@@ -90,47 +90,35 @@ class StoreTensors:
         records = self.store.manifest.tensors
         redundant = self.store.manifest.redundant
 
-        def work(group: list[str]) -> list[tuple[str, str]]:
-            bindings = {binding.sources[0]: binding for binding in map(self.binding, group)}
-            tensors: dict[str, np.ndarray] = {}
-            for binding in bindings.values():
-                exported = binding.export([self.store.read(native) for native in binding.natives])
-                tensors.update(zip(binding.sources, exported, strict=True))
-            result: list[tuple[str, str]] = []
-            for name in group:
-                kept = redundant.get(name, name)
-                digest = array_digest(tensors[kept])
-                if check and digest != records[kept].digest:
-                    raise CheckFailed(
-                        f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: as "
-                        f"{name} its digest is {digest}, expected {records[kept].digest}; convert the source again"
-                    )
-                use(name, cast(tensors[kept], stored_dtype(records[kept].dtype, dtype), name))
-                result.append((name, digest))
-            return result
+        def work(name: str) -> tuple[str, str]:
+            kept = redundant.get(name, name)
+            tensor = self._tensor(kept)
+            digest = array_digest(tensor)
+            if check and digest != records[kept].digest:
+                raise CheckFailed(
+                    f"{self.store.path}: parameter {', '.join(self.bindings[kept].natives)} is damaged: as "
+                    f"{name} its digest is {digest}, expected {records[kept].digest}; convert the source again"
+                )
+            use(name, cast(tensor, stored_dtype(records[kept].dtype, dtype), name))
+            return name, digest
 
-        for group in in_order(list(self._groups(names)), work, self._cost, BUDGET_BYTES):
-            yield from group
+        def cost(name: str) -> int:
+            return header(records[redundant.get(name, name)]).nbytes
 
-    def _groups(self, names: Sequence[str]) -> Iterator[list[str]]:
-        """Names in order; a stack's members share one read where they follow each other."""
-        group: list[str] = []
-        for name in names:
-            if group and self.binding(name) is not self.binding(group[0]):
-                yield group
-                group = []
-            group.append(name)
-        if group:
-            yield group
+        yield from in_order(names, work, cost, BUDGET_BYTES)
+
+    def _tensor(self, name: str) -> np.ndarray:
+        """One source tensor; of a stack nothing else is read."""
+        binding, rows = self.bindings[name], None
+        if binding.is_stack:
+            index = binding.sources.index(name)
+            binding, rows = binding.members(index, index + 1), (index, index + 1)
+        exported = binding.export([self.store.read(native, rows) for native in binding.natives])
+        return exported[binding.sources.index(name)]
 
     def binding(self, name: str) -> Binding:
         """The binding that makes a tensor."""
         return self.bindings[self.store.manifest.redundant.get(name, name)]
-
-    def _cost(self, names: Sequence[str]) -> int:
-        bindings = {binding.sources[0]: binding for binding in map(self.binding, names)}
-        records = self.store.manifest.tensors
-        return sum(header(records[source]).nbytes for b in bindings.values() for source in b.sources)
 
 
 def header(record: Any) -> TensorHeader:

@@ -20,7 +20,7 @@ import numpy as np
 from zoo.models.checkpoint import PARAMS, array_folder
 from zoo.models.errors import CheckFailed, report_all
 from zoo.models.manifest import TensorRecord
-from zoo.models.zarr_array import write_array
+from zoo.models.zarr_array import create_array, write_array, write_rows
 
 from .digest import copy_with_digest
 from .staging import Staging
@@ -61,6 +61,12 @@ class StoreWriter:
     def write(self, path: str, parameter: np.ndarray) -> None:
         """Writes a parameter; several threads may write different ones. It is on disk when this returns."""
         write_array(self._arrays / path, parameter)
+
+    def write_rows(self, path: str, start: int, rows: np.ndarray, shape: tuple[int, ...]) -> None:
+        """Writes rows of a parameter of this shape, as `write` does; those before them are written already."""
+        if start == 0:
+            create_array(self._arrays / path, shape, rows.dtype)
+        write_rows(self._arrays / path, start, rows, shape[0])
 
     def finish(self) -> None:
         """Moves the arrays to their places in the checkpoint, those that an earlier run had not moved."""

@@ -55,15 +55,15 @@ class Store:
         """The folder with the source's config.json, tokenizer and so on."""
         return self.path / SIDE_FILES
 
-    def read(self, path: str) -> np.ndarray:
-        """A parameter as stored, in host memory.
+    def read(self, path: str, rows: tuple[int, int] | None = None) -> np.ndarray:
+        """A parameter as stored, in host memory, or its rows from the one to before the other.
 
         Raises:
             ZooError: the array is missing or damaged.
         """
         record = self.manifest.parameters[path]
         with _advice():
-            return read_array(array_folder(self.path, path), record.shape, numpy_dtype(record.dtype))
+            return read_array(array_folder(self.path, path), record.shape, numpy_dtype(record.dtype), rows)
 
     def load(
         self, paths: Iterable[str], shardings: Mapping[str, Any] | None = None, dtype: Any = None

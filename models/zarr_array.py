@@ -31,55 +31,91 @@ def numpy_dtype(name: str) -> np.dtype:
 
 def write_array(folder: Path, array: np.ndarray) -> None:
     """Writes an array over whatever the folder held; its bytes are on disk when this returns."""
+    create_array(folder, array.shape, array.dtype)
     # Unlike ascontiguousarray, which makes a vector of a scalar.
     array = np.asarray(array, order="C")
-    rows = _chunk_rows(array.shape, array.dtype.itemsize)
+    if array.ndim:
+        write_rows(folder, 0, array, array.shape[0])
+    else:
+        _write_chunk(folder / _chunk_name(0, 0), array, array.nbytes)
+
+
+def create_array(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Makes the folder of an array whose rows are written by and by."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, start in enumerate(range(0, array.shape[0] if array.ndim else 1, rows)):
-        part = array[start : start + rows] if array.ndim else array
-        with open(folder / _chunk_name(number, array.ndim), "wb", buffering=0) as file:
-            write_at(file.fileno(), 0, part.reshape(-1).view(np.uint8).data)
-            if array.ndim and len(part) < rows:
-                # The last chunk has the size of the others; what is past the end means nothing.
-                os.ftruncate(file.fileno(), rows * (array.nbytes // array.shape[0]))
-            os.fdatasync(file.fileno())
     content = {
-        "chunks": [rows, *array.shape[1:]] if array.ndim else [],
+        "chunks": [chunk_rows(shape, dtype), *shape[1:]] if shape else [],
         "compressor": None,
         "dimension_separator": ".",
-        "dtype": _zarr_dtype(array.dtype),
+        "dtype": _zarr_dtype(dtype),
         "fill_value": None,
         "filters": None,
         "order": "C",
-        "shape": list(array.shape),
+        "shape": list(shape),
         "zarr_format": 2,
     }
     (folder / METADATA).write_text(json.dumps(content), encoding="utf-8")
 
 
-def read_array(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """The whole array, in memory of its own.
+def write_rows(folder: Path, start: int, part: np.ndarray, length: int) -> None:
+    """Writes the rows from `start` of an array with `length` of them; they are on disk when this returns.
+
+    `start` is where a chunk begins; the last row ends one, or the array.
+    """
+    rows = chunk_rows((length, *part.shape[1:]), part.dtype)
+    assert start % rows == 0, f"row {start} is within a chunk of {rows}"
+    part = np.ascontiguousarray(part)
+    nbytes = rows * math.prod(part.shape[1:]) * part.dtype.itemsize
+    for first in range(0, part.shape[0], rows):
+        _write_chunk(folder / _chunk_name((start + first) // rows, part.ndim), part[first : first + rows], nbytes)
+
+
+def _write_chunk(path: Path, part: np.ndarray, nbytes: int) -> None:
+    with open(path, "wb", buffering=0) as file:
+        write_at(file.fileno(), 0, part.reshape(-1).view(np.uint8).data)
+        if part.nbytes < nbytes:
+            # The last chunk has the size of the others; what is past the end means nothing.
+            os.ftruncate(file.fileno(), nbytes)
+        os.fdatasync(file.fileno())
+
+
+def read_array(
+    folder: Path, shape: tuple[int, ...], dtype: np.dtype, rows: tuple[int, int] | None = None
+) -> np.ndarray:
+    """The array, or its rows from the one to before the other, in memory of its own.
 
     Raises:
         ZooError: the folder does not hold an array of this shape and type, or a chunk of it is missing or short.
     """
-    rows = _check_metadata(folder, shape, dtype)
-    array = np.empty(shape, dtype)
-    for number, start in enumerate(range(0, shape[0] if shape else 1, rows)):
-        part = array[start : start + rows] if shape else array
+    step = _check_metadata(folder, shape, dtype)
+    if not shape:
+        array = np.empty(shape, dtype)
+        _read_into(folder / _chunk_name(0, 0), 0, array)
+        return array
+    start, stop = rows or (0, shape[0])
+    array = np.empty((stop - start, *shape[1:]), dtype)
+    row_bytes = math.prod(shape[1:]) * dtype.itemsize
+    for number in range(start // step, -(-stop // step)):
+        first, last = max(start, number * step), min(stop, (number + 1) * step)
         path = folder / _chunk_name(number, len(shape))
-        view = part.reshape(-1).view(np.uint8).data
-        try:
-            with open(path, "rb", buffering=0) as file:
-                done = 0
-                while done < len(view):
-                    count = file.readinto(view[done:])
-                    if not count:
-                        raise ZooError(f"{path}: truncated: expected {len(view)} bytes, found {done}")
-                    done += count
-        except FileNotFoundError:
-            raise ZooError(f"{path}: missing") from None
+        _read_into(path, (first - number * step) * row_bytes, array[first - start : last - start])
     return array
+
+
+def _read_into(path: Path, position: int, part: np.ndarray) -> None:
+    """Fills a contiguous array with a file's bytes from this position on."""
+    view = part.reshape(-1).view(np.uint8).data
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(position)
+            done = 0
+            while done < len(view):
+                count = file.readinto(view[done:])
+                if not count:
+                    raise ZooError(f"{path}: truncated: expected {position + len(view)} bytes, found {position + done}")
+                done += count
+    except FileNotFoundError:
+        raise ZooError(f"{path}: missing") from None
 
 
 def check_array(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -125,10 +161,9 @@ def _check_metadata(folder: Path, shape: tuple[int, ...], dtype: np.dtype) -> in
     return chunks[0]
 
 
-def _chunk_rows(shape: tuple[int, ...], itemsize: int) -> int:
-    if not shape:
-        return 1
-    nbytes = math.prod(shape) * itemsize
+def chunk_rows(shape: tuple[int, ...], dtype: np.dtype) -> int:
+    """How many rows of such an array a chunk has."""
+    nbytes = math.prod(shape) * dtype.itemsize
     return max(1, math.ceil(shape[0] / max(1, math.ceil(nbytes / CHUNK_BYTES))))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
-from zoo.converters.family import families
+from zoo.converters.family import families, family_of
 from zoo.converters.layout import bind
 from zoo.models.parameters import abstract_parameters
 
@@ -20,7 +21,8 @@ LLAMA = next(family for family in families() if family.model_type == "llama")
 def tensors_of(config: dict[str, Any], dtype: str = "bfloat16", seed: int = 0) -> dict[str, np.ndarray]:
     """Random tensors, finite and of every size that a weight has, for a config.json."""
     random = np.random.default_rng(seed)
-    bindings, problems = bind(LLAMA.tables[0], abstract_parameters(LLAMA.config(config)))
+    family = family_of(config, "config.json")
+    bindings, problems = bind(family.tables[0], abstract_parameters(family.config(config)))
     assert problems == []
     return {
         name: random.standard_normal(binding.source_shape).astype(_dtype(dtype))
@@ -39,10 +41,11 @@ def write_checkpoint(
     shards: int = 1,
     dtype: str = "bfloat16",
     tensors: dict[str, np.ndarray] | None = None,
+    base: Mapping[str, Any] = LLAMA.tiny,
     **overrides: Any,
 ) -> Path:
-    """A model directory of the llama family's tiny configuration with `overrides`, and files beside the weights."""
-    config = {**LLAMA.tiny, **overrides}
+    """A model directory of the configuration `base` with `overrides`, and files beside the weights."""
+    config = {**base, **overrides}
     tensors = tensors_of(config, dtype) if tensors is None else tensors
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2))
