@@ -171,7 +171,7 @@ def test_reading_in_parts_and_token_by_token_equals_reading_at_once(
 def test_greedy_continuations_are_those_of_full_passes(tmp_path: Path, family: Family) -> None:
     """Through the engine: prompts of several lengths side by side, one of which grows past the windows."""
     reference = write_checkpoint(tmp_path, family.tiny)
-    prompts = [random_tokens(length, seed=length).tolist() for length in (3, 14, 25)]
+    prompts = [random_tokens(length, seed=length).tolist() for length in (3, 14)]
     results = load(tmp_path).generate(prompts, max_new_tokens=12, ignore_eos=True)
     for prompt, result in zip(prompts, results, strict=True):
         rows = reference_logits(reference, [[*prompt, *result.tokens]])[0, len(prompt) - 1 : -1]
