@@ -8,7 +8,7 @@ from hypothesis import settings
 
 # The tolerances are those of float32 on the CPU; an accelerator would compute in fewer bits.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most of the time goes into compiling small programs that run once, and half of that into making their code fast.
+# Most of the time goes into compiling small programs that run once: their code need not be fast.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # Nothing here needs a hub; a name that would be looked up there is a mistake, and fails at once.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

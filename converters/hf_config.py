@@ -102,6 +102,17 @@ class Fields:
         if not self.has(name):
             self.values = {**self.values, name: value}
 
+    def alias(self, other: str, name: str) -> None:
+        """Takes what `other` says for the field `name`; where a file has both they must agree."""
+        if not self.has(other):
+            return
+        value = self.values[other]
+        if self._given.get(name, value) != value:
+            found = f"{self.prefix}{name} is {self._given[name]!r} but {self.prefix}{other} is {value!r}"
+            self.problem(f"{found}: remove the wrong one")
+        self.values = {**self.values, name: value}
+        self._read.add(other)
+
     def integer(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         """A whole number; required where there is no default."""
         found = self._take(name, default)

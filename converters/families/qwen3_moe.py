@@ -50,6 +50,8 @@ VARIANTS = {
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
     fields = Fields(hf, DEFAULTS)
+    # What transformers calls it when it writes a file.
+    fields.alias("num_local_experts", "num_experts")
     norm, used = read_norm(fields), fields.boolean("use_sliding_window")
     window = read_window(fields)
     window = window if used else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,16 @@ def test_an_absent_field_has_the_value_that_transformers_gives_it(family: Family
         if name in bare or name not in theirs or theirs[name] is None or name.startswith("rope"):
             continue
         assert family.config({**bare, name: theirs[name]}) == default, name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_file_as_transformers_writes_it_means_the_same(family: Family) -> None:
+    """With every field there is, under the names that it prefers."""
+    for changes in ({}, *family.variants.values()):
+        fields = changed(family.tiny, changes)
+        # A copy, since transformers changes the objects inside.
+        written = json.loads(AutoConfig.for_model(**json.loads(json.dumps(fields))).to_json_string())
+        assert family.config({"architectures": fields["architectures"], **written}) == family.config(fields)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -143,6 +154,14 @@ def test_names_of_a_pattern_that_disagree_are_refused_unless_layers_are_listed(f
         found.config({**found.tiny, name: 3})
     listed = {**found.tiny, "layer_types": ["full_attention"] * found.tiny["num_hidden_layers"]}
     assert found.config({**listed, name: 3}) == found.config(listed)
+
+
+def test_two_names_of_a_field_that_disagree_are_refused() -> None:
+    family = next(family for family in families() if family.model_type == "qwen3_moe")
+    experts = family.tiny["num_experts"]
+    with pytest.raises(ZooError, match=f"num_experts is {experts} but num_local_experts is 7: remove the wrong one"):
+        family.config({**family.tiny, "num_local_experts": 7})
+    assert family.config({**family.tiny, "num_local_experts": experts}) == family.config(family.tiny)
 
 
 def test_falcon_with_alibi_is_refused() -> None:
