@@ -17,12 +17,11 @@ _Q, _K, _V, _QKV = (f".attn.{name}." for name in ("q", "k", "v", "qkv"))
 
 def fuse(parameters: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The parameters of `Decoder(config, fused=True)`; those that stay as they are are shared, not copied."""
-    result: dict[str, jax.Array] = {}
-    for path, array in parameters.items():
-        if _Q in path and path.replace(_Q, _K) in parameters:
-            parts = [parameters[path.replace(_Q, name)] for name in (_Q, _K, _V)]
+    result = dict(parameters)
+    for path in parameters:
+        three = [path.replace(_Q, name) for name in (_Q, _K, _V)]
+        # Some attention has queries alone, or takes its keys for values.
+        if _Q in path and all(name in parameters for name in three):
             # Kernels [embed heads head_dim] and biases [heads head_dim] alike have the heads last but one.
-            result[path.replace(_Q, _QKV)] = jnp.concatenate(parts, axis=-2)
-        elif _K not in path and _V not in path:
-            result[path] = array
+            result[path.replace(_Q, _QKV)] = jnp.concatenate([result.pop(name) for name in three], axis=-2)
     return result

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jax import numpy as jnp
 from transformers import AutoConfig
 
 from zoo.converters import families as package
@@ -18,7 +19,8 @@ from zoo.converters.layout import bind
 from zoo.converters.plan import plan_conversion
 from zoo.converters.source import TensorHeader
 from zoo.models.errors import ZooError
-from zoo.models.parameters import abstract_parameters
+from zoo.models.fuse import fuse
+from zoo.models.parameters import abstract_parameters, merge
 
 FAMILIES = [pytest.param(family, id=family.model_type) for family in families()]
 
@@ -74,6 +76,14 @@ def test_a_file_as_transformers_writes_it_means_the_same(family: Family) -> None
         # A copy, since transformers changes the objects inside.
         written = json.loads(AutoConfig.for_model(**json.loads(json.dumps(fields))).to_json_string())
         assert family.config({"architectures": fields["architectures"], **written}) == family.config(fields)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_an_engine_fuses_is_what_its_model_has(family: Family) -> None:
+    for changes in ({}, *family.variants.values()):
+        config = family.config(changed(family.tiny, changes))
+        parameters = {path: jnp.zeros(p.shape) for path, p in abstract_parameters(config).items()}
+        merge(config, fuse(parameters), fused=True)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
