@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from . import config as configs
 from .cache import KeyValues, write
 from .context import Context
+from .names import named
 from .norm import Norm
 from .parameter import parameter
 from .projection import Projection
@@ -59,14 +60,17 @@ class Attention(nnx.Module):
         stored = cache if keys is None or values is None else self._store(keys, values, context, cache)
         assert stored is not None, "a layer that shares keys and values is given some"
         sinks = None if self.sinks is None else self.sinks[...]
+        if self.q_norm is not None:
+            queries = named(self.q_norm(queries), "q_norm")
         attended = attend(
-            self._grow(self._turn(queries if self.q_norm is None else self.q_norm(queries), context), context),
+            named(self._grow(self._turn(queries, context), context), "queries"),
             stored,
             context.masks[self.config.sight],
             self.config.scale,
             softcap=self.config.softcap,
             sinks=sinks,
         )
+        attended = named(attended, "attended")
         if self.gate is not None:
             attended = attended * jax.nn.sigmoid(self.gate(x))
         return self.o(attended), stored
@@ -78,9 +82,9 @@ class Attention(nnx.Module):
             queries, keys, values = jnp.split(self.qkv(x), [heads, heads + kv_heads], axis=2)
             return queries, keys, values
         if self.k is None:
-            return self.q(x), None, None
-        keys = self.k(x)
-        return self.q(x), keys, keys if self.v is None else self.v(x)
+            return named(self.q(x), "q"), None, None
+        keys = named(self.k(x), "k")
+        return named(self.q(x), "q"), keys, keys if self.v is None else named(self.v(x), "v")
 
     def _store(
         self,
@@ -90,9 +94,10 @@ class Attention(nnx.Module):
         cache: KeyValues | None,
     ) -> KeyValues:
         """The keys and values to attend: those of the pass, and with a cache those before them."""
-        keys = self._turn(keys if self.k_norm is None else self.k_norm(keys), context)
-        if self.v_norm is not None:
-            values = self.v_norm(values)
+        if self.k_norm is not None:
+            keys = named(self.k_norm(keys), "k_norm")
+        keys = named(self._turn(keys, context), "keys")
+        values = named(values if self.v_norm is None else self.v_norm(values), "values")
         if cache is None:
             return KeyValues(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))
         return write(cache, keys, values, context.positions, context.segment_ids != 0, self.config.window)

@@ -77,22 +77,32 @@ class Decoder(nnx.Module):
         if positions is None:
             positions = positions_in_segments(segment_ids)
         context = make_context(self.config, positions, segment_ids, cache, lengths)
+        x, given = self.embedded(tokens, positions)
+        x, updated = self._through_layers(x, given, context, cache)
+        if rows is not None:
+            x = jnp.take_along_axis(x, rows[:, :, None], axis=1)
+        return self.logits(x), None if cache is None else updated
+
+    def embedded(
+        self, tokens: Int[Array, "batch seq"], positions: Int[Array, "batch seq"]
+    ) -> tuple[Float[Array, "batch seq embed"], Float[Array, "batch seq layers layer_input"] | None]:
+        """What the first layer is given, and what each layer is given beside the activations."""
         x = self.embed(tokens)
         if self.config.embedding_multiplier != 1:
             # Rounded to the element type first, as the models that have one do.
             x = x * jnp.asarray(self.config.embedding_multiplier, x.dtype)
         if self.positions is not None:
             x = x + self.positions(positions)
-        x, updated = self._through_layers(x, tokens, context, cache)
-        if rows is not None:
-            x = jnp.take_along_axis(x, rows[:, :, None], axis=1)
-        return self._logits(self.final_norm(x)), None if cache is None else updated
+        return x, None if self.layer_inputs is None else self.layer_inputs(tokens, x)
 
     def _through_layers(
-        self, x: Float[Array, "batch seq embed"], tokens: Int[Array, "batch seq"], context: Context, cache: Cache | None
+        self,
+        x: Float[Array, "batch seq embed"],
+        given: Float[Array, "batch seq layers layer_input"] | None,
+        context: Context,
+        cache: Cache | None,
     ) -> tuple[Float[Array, "batch seq embed"], Cache]:
         """The last layer's output, and what each layer remembers."""
-        given = None if self.layer_inputs is None else self.layer_inputs(tokens, x)
         memories: list[LayerCache | None] = []
         for index, layer in enumerate(self.layers):
             own, source = None if cache is None else cache[index], shared_layer(layer.config.attn)
@@ -102,7 +112,9 @@ class Decoder(nnx.Module):
         own = (shared_layer(layer.config.attn) is None for layer in self.layers)
         return x, tuple(memory if mine else None for memory, mine in zip(memories, own, strict=True))
 
-    def _logits(self, x: Float[Array, "batch rows embed"]) -> Float[Array, "batch rows vocab"]:
+    def logits(self, x: Float[Array, "batch rows embed"]) -> Float[Array, "batch rows vocab"]:
+        """The logits of the last layer's output."""
+        x = self.final_norm(x)
         if self.head is None:
             logits = self.embed.logits(x)
         else:

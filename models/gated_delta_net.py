@@ -15,6 +15,7 @@ from .cache import DeltaMemory
 from .context import Context
 from .convolution import Convolution
 from .delta_rule import many_tokens, one_token
+from .names import named
 from .norm import Norm
 from .parameter import parameter
 from .projection import Projection
@@ -61,6 +62,7 @@ class GatedDeltaNet(nnx.Module):
         rate = jnp.exp(self.decay_rate[...].astype(jnp.float32))
         decays = -rate * jax.nn.softplus((self.decay(x) + self.decay_bias[...]).astype(jnp.float32))
         attended, memory = self._remember(queries, keys, values, decays, betas, context, cache)
+        attended = named(attended, "mixed")
         gate = jax.nn.silu(self.output_gate(x).astype(jnp.float32))
         result = self.out((self.norm(attended) * gate).astype(x.dtype))
         if recent_queries is None or recent_keys is None or recent_values is None:

@@ -12,6 +12,7 @@ from . import config as configs
 from .attention import attend
 from .cache import KeyValues, Latents, write_latents
 from .context import Context
+from .names import named
 from .norm import Norm
 from .projection import Projection
 from .rope import rotate
@@ -53,17 +54,20 @@ class LatentAttention(nnx.Module):
     ) -> tuple[Float[Array, "batch seq embed"], Latents | None]:
         rope = self.config.rope
         turn = context.rotations[rope]
-        queries = self.q(x) if self.config.query_latent is None else self.q_up(self.q_norm(self.q_down(x)))
+        if self.config.query_latent is None:
+            queries = self.q(x)
+        else:
+            queries = self.q_up(named(self.q_norm(self.q_down(x)), "q_latent"))
+        queries = named(queries, "q")
         own, turned = jnp.split(queries, [self.config.head_dim], axis=-1)
         turned = rotate(turned, turn, interleaved=rope.interleaved)
-        latent = self.kv_norm(self.kv_down(x))
+        latent = named(self.kv_norm(self.kv_down(x)), "kv_latent")
         shared = rotate(self.k_shared(x)[:, :, None], turn, interleaved=rope.interleaved)
         mask = context.masks[self.config.sight]
         if cache is None:
-            attended = attend(
-                jnp.concatenate([own, turned], axis=-1), self._expand(latent, shared), mask, self.config.scale
-            )
-            return self.o(attended), None
+            queries = named(jnp.concatenate([own, turned], axis=-1), "queries")
+            attended = attend(queries, self._expand(latent, shared), mask, self.config.scale)
+            return self.o(named(attended, "attended")), None
         entries = jnp.concatenate([latent, shared[:, :, 0]], axis=-1)
         cache = write_latents(cache, entries, context.positions, context.segment_ids != 0)
         # One key head for all queries; its values are the part of its keys that does not turn.
@@ -76,5 +80,6 @@ class LatentAttention(nnx.Module):
         """The keys and values of all heads."""
         keys = self.k_up(latent)
         shared = jnp.broadcast_to(shared, (*keys.shape[:-1], shared.shape[-1]))
-        keys = jnp.concatenate([keys, shared], axis=-1)
-        return KeyValues(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(self.v_up(latent), 1, 2))
+        keys = named(jnp.concatenate([keys, shared], axis=-1), "keys")
+        values = named(self.v_up(latent), "values")
+        return KeyValues(jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2))

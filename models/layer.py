@@ -14,6 +14,7 @@ from .cache import LayerCache
 from .context import Context
 from .mixer import make_mixer
 from .mlp import MixtureOfExperts, make_mlp
+from .names import Name, named
 from .norm import Norm
 from .parameter import parameter
 from .projection import Projection
@@ -50,17 +51,18 @@ class Layer(nnx.Module):
             cache: what the mixer remembers of earlier tokens, or where it shares what another does, that.
             given: the block's own input for each token, where it has one.
         """
-        normed = _apply(self.attn_norm, x)
+        normed = _apply(self.attn_norm, x, "attn_norm")
         attended, cache = self.attn(normed, context, cache)
-        attended = self._residual(_apply(self.attn_post_norm, attended))
+        attended = self._residual(_apply(self.attn_post_norm, named(attended, "attn"), "attn_post_norm"))
         if self.config.parallel:
-            seen = normed if self.mlp_norm is None else self.mlp_norm(x)
-            return x + attended + self._residual(_apply(self.mlp_post_norm, self.mlp(seen))), cache
+            seen = normed if self.mlp_norm is None else _apply(self.mlp_norm, x, "mlp_norm")
+            transformed = named(self.mlp(seen), "mlp")
+            return x + attended + self._residual(_apply(self.mlp_post_norm, transformed, "mlp_post_norm")), cache
         x = x + attended
-        transformed = self.mlp(_apply(self.mlp_norm, x))
+        transformed = self.mlp(_apply(self.mlp_norm, x, "mlp_norm"))
         if self.beside is not None:
             transformed = self.beside(transformed, x)
-        x = x + self._residual(_apply(self.mlp_post_norm, transformed))
+        x = x + self._residual(_apply(self.mlp_post_norm, named(transformed, "mlp"), "mlp_post_norm"))
         if self.input is not None and given is not None:
             x = self.input(x, given)
         return x if self.scale is None else x * self.scale[...], cache
@@ -70,8 +72,8 @@ class Layer(nnx.Module):
         return branch if multiplier == 1 else branch * multiplier
 
 
-def _apply(norm: Norm | None, x: jax.Array) -> jax.Array:
-    return x if norm is None else norm(x)
+def _apply(norm: Norm | None, x: jax.Array, name: Name) -> jax.Array:
+    return x if norm is None else named(norm(x), name)
 
 
 class Beside(nnx.Module):

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from . import config as configs
 from .activation import ACTIVATIONS
 from .moe import Experts, Router
+from .names import named
 from .projection import Projection
 
 
@@ -25,7 +26,8 @@ class GatedMlp(nnx.Module):
         self.down = Projection(wide, narrow, bias=config.bias, dtype=dtype, rngs=rngs)
 
     def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
-        return self.down(ACTIVATIONS[self.activation](self.gate(x)) * self.up(x))
+        gate, up = named(self.gate(x), "gate"), named(self.up(x), "up")
+        return self.down(ACTIVATIONS[self.activation](gate) * up)
 
 
 class PlainMlp(nnx.Module):
@@ -38,7 +40,7 @@ class PlainMlp(nnx.Module):
         self.down = Projection(wide, narrow, bias=config.bias, dtype=dtype, rngs=rngs)
 
     def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
-        return self.down(ACTIVATIONS[self.activation](self.up(x)))
+        return self.down(ACTIVATIONS[self.activation](named(self.up(x), "up")))
 
 
 class MixtureOfExperts(nnx.Module):
@@ -59,6 +61,7 @@ class MixtureOfExperts(nnx.Module):
         """Of `x`; the router sees `routed`, where that is something else."""
         tokens = x.reshape(-1, x.shape[-1])
         weights, chosen = self.router(tokens if routed is None else routed.reshape(tokens.shape))
+        weights, chosen = named(weights, "router_weights"), named(chosen, "router_experts")
         order = jnp.argsort(chosen.reshape(-1))
         owners = chosen.reshape(-1)[order]
         sizes = jnp.bincount(owners, length=self.config.experts)
@@ -71,7 +74,7 @@ class MixtureOfExperts(nnx.Module):
         rows = experts.down(inner, owners, sizes)
         parts = jnp.zeros_like(rows).at[order].set(rows).reshape(*chosen.shape, -1)
         result = jnp.einsum("tk,tke->te", weights, parts.astype(jnp.float32)).astype(x.dtype)
-        return result.reshape(x.shape) + self._shared(x)
+        return named(result.reshape(x.shape), "experts") + self._shared(x)
 
     def _unit(self, gate: jax.Array, up: jax.Array) -> jax.Array:
         unit = self.config.activation

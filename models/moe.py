@@ -17,6 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from . import config as configs
+from .names import named
 from .norm import Norm
 from .parameter import parameter
 
@@ -45,6 +46,7 @@ class Router(nnx.Module):
         logits = jnp.dot(x, self.kernel[...], preferred_element_type=jnp.float32)
         if self.bias is not None:
             logits = logits + self.bias[...].astype(jnp.float32)
+        logits = named(logits, "router_logits")
         if config.score == "softmax_of_chosen":
             chosen, experts = jax.lax.top_k(logits, config.top_k)
             return jax.nn.softmax(chosen, axis=-1) * config.scale, experts

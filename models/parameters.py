@@ -36,8 +36,18 @@ def merge(config: ModelConfig, parameters: Mapping[str, jax.Array], *, fused: bo
     Raises:
         ZooError: a parameter is missing, unknown or of another shape.
     """
-    model = Decoder(config, fused=fused)
+    return fill(Decoder(config, fused=fused), parameters)
+
+
+def fill(model: Decoder, parameters: Mapping[str, jax.Array], *, partly: bool = False) -> Decoder:
+    """The model, now with these parameters; where `partly`, the others stay abstract, and their parts must not be used.
+
+    Raises:
+        ZooError: a parameter is missing, unknown or of another shape.
+    """
     variables = _variables(nnx.state(model, nnx.Param))
+    if partly:
+        variables = {path: variable for path, variable in variables.items() if path in parameters}
     report_all(_differences(variables, parameters), "the parameters do not fit the model's configuration:")
     for path, variable in variables.items():
         variable.set_value(parameters[path])

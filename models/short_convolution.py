@@ -10,6 +10,7 @@ from . import config as configs
 from .cache import Recent
 from .context import Context
 from .convolution import Convolution
+from .names import named
 from .projection import Projection
 
 
@@ -27,6 +28,6 @@ class ShortConvolution(nnx.Module):
     def __call__(
         self, x: Float[Array, "batch seq embed"], context: Context, cache: Recent | None
     ) -> tuple[Float[Array, "batch seq embed"], Recent | None]:
-        gated = self.before(x) * self.value(x)
+        gated = named(self.before(x) * self.value(x), "mixed_in")
         mixed, recent = self.convolution(gated, context, None if cache is None else cache.inputs)
-        return self.out(self.after(x) * mixed), None if recent is None else Recent(recent)
+        return self.out(self.after(x) * named(mixed, "mixed")), None if recent is None else Recent(recent)

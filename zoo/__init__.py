@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import convert
+    from .comparison.check import parity
     from .model import load
 
-__all__ = ["convert", "load"]
+__all__ = ["convert", "load", "parity"]
 
-_HOMES = {"convert": ".api", "load": ".model"}
+_HOMES = {"convert": ".api", "load": ".model", "parity": ".comparison.check"}
 
 try:
     __version__ = version("zoo-jax")

@@ -128,6 +128,41 @@ def verify(
 
 
 @app.command()
+def parity(
+    model: Annotated[str, typer.Argument(help=MODEL)],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="A Hugging Face directory, which transformers runs, or another store or .gguf file; by default what "
+            "MODEL was converted from."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="A folder to write report.json, report.md and report.html to.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="A JSON lines file of prompts to compare beside the built-in documents.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="What our side computes in: float32, bfloat16 or float16.")] = "float32",
+    longest: Annotated[int, typer.Option(help="The most tokens of a random document.")] = 1024,
+    json: Json = False,
+) -> None:
+    """Compare a model's logits, block by block, with those of transformers; exits with 1 if they differ too much."""
+    from .comparison.check import check_report_folder, parity, write_report
+    from .console import Steps
+
+    if report is not None:
+        check_report_folder(report)
+    with Steps() as steps:
+        result = parity(model, against, dtype=dtype, prompts=prompts, longest=longest, on_progress=steps.show)
+    if report is not None:
+        write_report(result, report)
+    show(result, json)
+    if not result.passed:
+        raise SystemExit(1)
+
+
+@app.command()
 def decode(
     model: Annotated[str, typer.Argument(help=MODEL)],
     prompt: Annotated[

@@ -85,6 +85,29 @@ def _system_error(error: OSError) -> str:
     return f"{where}{error.strerror or error}{advice.get(error.errno or 0, '')}"
 
 
+class Steps:
+    """What long work is at, on a terminal; silent elsewhere."""
+
+    def __init__(self) -> None:
+        self._status: Any = None
+
+    def __enter__(self) -> Steps:
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("starting")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, what: str) -> None:
+        if self._status is not None:
+            self._status.update(what)
+
+
 class Bar:
     """Progress with bytes, rate and time left on a terminal; silent elsewhere."""
 

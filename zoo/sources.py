@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from zoo.converters.family import family_of
 from zoo.converters.gguf_config import generation_config
@@ -24,12 +25,18 @@ from zoo.models.parameters import abstract_parameters
 Shardings = Mapping[str, Any] | None
 
 
+class Load(Protocol):
+    """Loads parameters, all or those with these paths, as arrays of an element type in their shardings."""
+
+    def __call__(self, dtype: Any, shardings: Shardings, paths: Iterable[str] | None = None) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Source:
     """A checkpoint ready to be loaded: its network, its parameters on demand, and the folder of its tokenizer."""
 
     config: ModelConfig
-    load: Callable[[Any, Shardings], dict[str, Any]]
+    load: Load
     tokenizer_folder: Path
 
 
@@ -47,13 +54,17 @@ def open_source(path: Path) -> Generator[Source]:
             yield _gguf(path, Path(folder))
     elif is_store(path) or looks_unfinished(path) or not path.exists():
         store = open_store(path)
-        paths = list(abstract_parameters(store.config))
-        yield Source(store.config, lambda dtype, places: store.load(paths, places, dtype), store.side_files)
+        every = list(abstract_parameters(store.config))
+
+        def load(dtype: Any, shardings: Shardings, paths: Iterable[str] | None = None) -> dict[str, Any]:
+            return store.load(every if paths is None else paths, shardings, dtype)
+
+        yield Source(store.config, load, store.side_files)
     else:
         directory = open_hf_directory(path)
         family = family_of(directory.config, str(path / "config.json"))
         plan = plan_conversion(family, directory.config, directory)
-        yield Source(plan.config, lambda dtype, places: load_parameters(plan, directory, dtype, places), path)
+        yield Source(plan.config, partial(load_parameters, plan, directory), path)
 
 
 def _gguf(path: Path, folder: Path) -> Source:
@@ -62,4 +73,4 @@ def _gguf(path: Path, folder: Path) -> Source:
     (folder / "config.json").write_text(json.dumps(gguf.config), encoding="utf-8")
     (folder / "generation_config.json").write_text(json.dumps(generation_config(gguf.file.metadata)), encoding="utf-8")
     write_tokenizer(gguf.file.metadata, folder, str(path))
-    return Source(plan.config, lambda dtype, places: load_parameters(plan, gguf, dtype, places), folder)
+    return Source(plan.config, partial(load_parameters, plan, gguf), folder)
