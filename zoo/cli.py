@@ -148,9 +148,14 @@ def parity(
     json: Json = False,
 ) -> None:
     """Compare a model's logits, block by block, with those of transformers; exits with 1 if they differ too much."""
+    from .allocator import return_freed_memory
+
+    return_freed_memory()
     from .comparison.check import check_report_folder, parity, write_report
+    from .compilation import keep_compiled_programs
     from .console import Steps
 
+    keep_compiled_programs()
     if report is not None:
         check_report_folder(report)
     with Steps() as steps:

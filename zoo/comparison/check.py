@@ -22,10 +22,12 @@ from zoo.models.errors import ZooError
 from zoo.models.json_file import read_json
 from zoo.models.parameters import abstract_parameters
 from zoo.models.tokenizer import Tokenizer, eos_of_files
+from zoo.serve.engine import Engine
 
+from ..allocator import trim
 from ..catalog import resolve
 from ..decoding import read_prompts
-from ..model import DTYPES, TOKENIZER_FILES, Model
+from ..model import DTYPES, TOKENIZER_FILES
 from ..sources import Source, open_source
 from .culprit import find_culprit
 from .lockstep import Comparison, compare_layers
@@ -94,8 +96,10 @@ def parity(
         ours = _open_ours(str(model), dtype, stack)
         folder, make_reference = _open_reference(ours, against, stack)
         notes: list[str] = []
-        texts = list(_texts(ours, prompts, notes))
-        greedy, continued = _decode(ours, texts, notes, say)
+        # First of all, while neither torch nor a tokenizer is in memory: the engine needs all parameters at once.
+        continued = _decode(ours, notes, say)
+        tokenizer = _tokenizer(ours.source.tokenizer_folder)
+        texts = list(_texts(ours, tokenizer, prompts, notes))
         say("building the reference")
         reference = make_reference()
         if reference.vocab != ours.native.vocab:
@@ -103,20 +107,17 @@ def parity(
                 f"the vocabularies differ: {ours.name} has {ours.native.vocab} logits, {reference.description} "
                 f"{reference.vocab}; they cannot be compared"
             )
-        probe = make_probe(
-            ours.source.config,
-            [*texts, *continued],
-            special=_special_ids(ours.source.tokenizer_folder),
-            longest=longest,
-        )
+        documents = [*texts, *((f"{one.name}, continued", one.ids) for one in continued)]
+        special = _special_ids(ours.source.tokenizer_folder)
+        probe = make_probe(ours.source.config, documents, special=special, longest=longest)
         comparison = compare_layers(ours.native, reference, probe, ours.tolerance, say)
         checks = [
             *_logit_checks(comparison, ours.tolerance, probe),
             _block_check(comparison),
-            *_greedy_checks(comparison, probe, ours.tolerance, greedy),
-            *_text_checks(ours, folder),
+            *_greedy_checks(continued, comparison, probe, ours.tolerance),
+            *_text_checks(ours, tokenizer, folder),
         ]
-        return _report(ours, reference, probe, comparison, checks, greedy, notes)
+        return _report(ours, tokenizer, reference, probe, comparison, checks, continued, notes)
 
 
 # ------------------------------------------------------------------------------------------------- the two sides
@@ -130,7 +131,6 @@ class _Ours:
     path: Path
     source: Source
     native: Native
-    tokenizer: Tokenizer | None
     store: Store | None
     dtype: str
     tolerance: Tolerance
@@ -152,8 +152,7 @@ def _open_ours(model: str, dtype: str, stack: ExitStack) -> _Ours:
         row = "bfloat16" if "BF16" in cast else "float16"
         described = f"{dtype}, weights rounded to {row}"
     native = Native(source, dtype, f"zoo {zoo.__version__}, {dtype}: {path}")
-    tokenizer = _tokenizer(source.tokenizer_folder)
-    return _Ours(model, path, source, native, tokenizer, store, dtype, TOLERANCES[row], described)
+    return _Ours(model, path, source, native, store, dtype, TOLERANCES[row], described)
 
 
 def _open_reference(ours: _Ours, against: str | Path | None, stack: ExitStack) -> tuple[Path, Callable[[], Side]]:
@@ -205,56 +204,75 @@ def _special_ids(folder: Path) -> frozenset[int]:
 # ------------------------------------------------------------------------------------------------- what is read
 
 
-def _texts(ours: _Ours, prompts: Path | None, notes: list[str]) -> Iterator[tuple[str, list[int]]]:
+def _texts(
+    ours: _Ours, tokenizer: Tokenizer | None, prompts: Path | None, notes: list[str]
+) -> Iterator[tuple[str, list[int]]]:
     """Texts as ids, by our tokenizer."""
     given = [] if prompts is None else read_prompts(prompts)
-    if ours.tokenizer is None:
+    if tokenizer is None:
         if given:
             raise ZooError(f"{ours.name}: the checkpoint has no tokenizer; it cannot read --prompts")
         notes.append("texts: the checkpoint has no tokenizer")
         return
     for name, text in TEXTS.items():
-        yield name, ours.tokenizer.encode(text)
+        yield name, tokenizer.encode(text)
     for number, prompt in enumerate(given, 1):
-        ids = ours.tokenizer.chat(prompt.messages) if prompt.text is None else ours.tokenizer.encode(prompt.text)
+        ids = tokenizer.chat(prompt.messages) if prompt.text is None else tokenizer.encode(prompt.text)
         yield f"prompt {number}", ids
 
 
-def _decode(
-    ours: _Ours, texts: list[tuple[str, list[int]]], notes: list[str], say: Callable[[str], None]
-) -> tuple[list[Greedy], list[tuple[str, list[int]]]]:
-    """Greedy continuations by the engine, and the documents of them; the reference judges every token of those."""
+@dataclass(frozen=True)
+class _Continued:
+    """A prompt and what the engine made of it; the last `made` of the ids."""
+
+    name: str
+    ids: list[int]
+    made: int
+
+
+def _decode(ours: _Ours, notes: list[str], say: Callable[[str], None]) -> list[_Continued]:
+    """Greedy continuations by the engine. They are documents of the probe, so the reference judges every token."""
     size = _bytes(ours)
     if (room := _available_memory()) is not None and 3 * size > room:
         notes.append(
             f"greedy decoding: the parameters, {size / 1e9:.1f} GB, and the engine need more than the "
             f"{room / 1e9:.1f} GB of memory that are free"
         )
-        return [], []
+        return []
     say("decoding")
-    draw = np.random.default_rng(1)
-    prompts = [("random ids", draw.integers(0, ours.native.vocab, 5).tolist()), *texts[:1]]
+    config = ours.source.config
+    prompts = {"random ids": np.random.default_rng(1).integers(0, config.vocab, 5).tolist()}
+    if (ids := _ids_of_prose(ours.source.tokenizer_folder)) and max(ids) < config.vocab:
+        prompts["prose"] = ids
     # As many as the table of positions has.
-    limit = ours.source.config.learned_positions or ours.source.config.max_positions
-    count = max(1, min(NEW_TOKENS, limit - max(len(ids) for _, ids in prompts)))
-    params = ours.source.load(np.dtype(ours.native.dtype), None)
-    model = Model(ours.source.config, params, ours.tokenizer, ours.dtype)
+    limit = config.learned_positions or config.max_positions
+    count = max(1, min(NEW_TOKENS, limit - max(map(len, prompts.values()))))
+    engine = Engine(config, ours.source.load(ours.native.dtype, None), dtype=ours.native.dtype, slots=len(prompts))
     try:
-        results = model.generate([ids for _, ids in prompts], max_new_tokens=count, ignore_eos=True)
+        results = engine.generate(list(prompts.values()), count, ignore_eos=True)
     except ZooError as error:
         notes.append(f"greedy decoding: {error}")
-        return [], []
+        return []
     finally:
-        del model, params
+        del engine
         gc.collect()
-    greedy = [
-        Greedy(prompt=name, tokens=len(result.tokens), agreed=0, text=result.text or None)
-        for (name, _), result in zip(prompts, results, strict=True)
+        trim()
+    return [
+        _Continued(name, [*ids, *result.tokens], len(result.tokens))
+        for (name, ids), result in zip(prompts.items(), results, strict=True)
     ]
-    documents = [
-        (f"{name}, continued", [*ids, *result.tokens]) for (name, ids), result in zip(prompts, results, strict=True)
-    ]
-    return greedy, documents
+
+
+def _ids_of_prose(folder: Path) -> list[int]:
+    """Ids of a text by the tokenizer's own file, which takes a tenth of the memory of the whole tokenizer."""
+    from tokenizers import Tokenizer as Fast
+
+    if not (folder / "tokenizer.json").is_file():
+        return []
+    try:
+        return Fast.from_file(str(folder / "tokenizer.json")).encode(TEXTS["prose"]).ids
+    except Exception as error:  # the library raises bare exceptions
+        raise ZooError(f"{folder / 'tokenizer.json'}: cannot be read: {error}") from error
 
 
 def _bytes(ours: _Ours) -> int:
@@ -325,41 +343,45 @@ def _block_check(comparison: Comparison) -> Check:
     )
 
 
-def _greedy_checks(comparison: Comparison, probe: Probe, tolerance: Tolerance, greedy: list[Greedy]) -> Iterator[Check]:
+def _shortfalls(continued: list[_Continued], comparison: Comparison, probe: Probe) -> Iterator[np.ndarray]:
+    """For each continuation how far the logits of its tokens are below the reference's largest."""
+    scores = comparison.scores["padding after"]
+    numbers = {document.name: number for number, document in enumerate(probe.documents)}
+    for one in continued:
+        yield scores[numbers[f"{one.name}, continued"]].shortfall[-one.made - 1 : -1]
+
+
+def _greedy_checks(
+    continued: list[_Continued], comparison: Comparison, probe: Probe, tolerance: Tolerance
+) -> Iterator[Check]:
     """Whether every token that decoding chose is the reference's likeliest, or as likely within the tolerance."""
-    if not greedy:
+    if not continued:
         return
     scores = comparison.scores["padding after"]
     room = 2 * tolerance.logits_largest * max(float(part.reference_largest.max()) for part in scores.values())
-    numbers = [i for i, document in enumerate(probe.documents) if document.name.endswith(", continued")]
-    worst = 0.0
-    for index, (number, one) in enumerate(zip(numbers, greedy, strict=True)):
-        shortfall = scores[number].shortfall[-one.tokens - 1 : -1]
-        worst = max(worst, float(np.max(shortfall)))
-        greedy[index] = one.model_copy(update={"agreed": int(np.sum(shortfall <= 0))})
-    total, agreed = sum(one.tokens for one in greedy), sum(one.agreed for one in greedy)
+    shortfall = np.concatenate(list(_shortfalls(continued, comparison, probe)))
     yield Check(
         name="greedy decoding: below the reference's largest logit",
-        passed=worst <= room,
-        found=worst,
+        passed=bool(shortfall.max() <= room),
+        found=float(shortfall.max()),
         allowed=room,
-        detail=f"{agreed} of {total} tokens are the reference's likeliest",
+        detail=f"{int(np.sum(shortfall <= 0))} of {len(shortfall)} tokens are the reference's likeliest",
     )
 
 
-def _text_checks(ours: _Ours, folder: Path) -> Iterator[Check]:
+def _text_checks(ours: _Ours, tokenizer: Tokenizer | None, folder: Path) -> Iterator[Check]:
     """Whether both sides make the same ids of texts, and end at the same ones."""
     theirs = _tokenizer(folder)
-    if ours.tokenizer is not None and theirs is not None:
-        different = [name for name, text in TEXTS.items() if ours.tokenizer.encode(text) != theirs.encode(text)]
+    if tokenizer is not None and theirs is not None:
+        different = [name for name, text in TEXTS.items() if tokenizer.encode(text) != theirs.encode(text)]
         detail = f"{len(TEXTS)} texts have the same ids" if not different else f"other ids for {', '.join(different)}"
         yield Check(name="tokenizer", passed=not different, found=None, allowed=None, detail=detail)
-    elif (ours.tokenizer is None) != (theirs is None):
+    elif (tokenizer is None) != (theirs is None):
         side = "the reference" if theirs is None else "our side"
         yield Check(name="tokenizer", passed=False, found=None, allowed=None, detail=f"{side} has none")
     left, right = (
-        sorted(eos_of_files(where) if tokenizer is None else tokenizer.eos)
-        for where, tokenizer in ((ours.source.tokenizer_folder, ours.tokenizer), (folder, theirs))
+        sorted(eos_of_files(where) if one is None else one.eos)
+        for where, one in ((ours.source.tokenizer_folder, tokenizer), (folder, theirs))
     )
     detail = ", ".join(map(str, left)) or "none"
     if left != right:
@@ -372,11 +394,12 @@ def _text_checks(ours: _Ours, folder: Path) -> Iterator[Check]:
 
 def _report(
     ours: _Ours,
+    tokenizer: Tokenizer | None,
     reference: Side,
     probe: Probe,
     comparison: Comparison,
     checks: list[Check],
-    greedy: list[Greedy],
+    continued: list[_Continued],
     notes: list[str],
 ) -> Report:
     scores = comparison.joined("padding after")
@@ -401,10 +424,18 @@ def _report(
         block_records=tuple(_block_records(comparison)),
         position_records=tuple(_position_records(comparison, probe)),
         kl_histogram=_histogram(scores.kl),
-        worst=tuple(_worst(comparison, probe, ours.tokenizer)),
-        greedy=tuple(greedy),
+        worst=tuple(_worst(comparison, probe, tokenizer)),
+        greedy=tuple(_greedy(continued, comparison, probe, tokenizer)),
         culprit=None if passed else _culprit(ours, reference, comparison, checks),
     )
+
+
+def _greedy(
+    continued: list[_Continued], comparison: Comparison, probe: Probe, tokenizer: Tokenizer | None
+) -> Iterator[Greedy]:
+    for one, shortfall in zip(continued, _shortfalls(continued, comparison, probe), strict=True):
+        text = None if tokenizer is None else tokenizer.decode(one.ids[-one.made :])
+        yield Greedy(prompt=one.name, tokens=one.made, agreed=int(np.sum(shortfall <= 0)), text=text)
 
 
 def _family(ours: _Ours) -> str | None:

@@ -16,14 +16,15 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
+from ..allocator import trim
 from .native import Native, comparable
 from .probe import ARRANGEMENTS, Arrangement, Group, Probe
 from .side import Side, Stage
 from .statistics import Difference, Scores, likeliest
 from .tolerance import Tolerance
 
-# Logits computed at a time.
-LOGITS = 1 << 22
+# Logits computed at a time; statistics are in float64, and take some ten arrays of that size.
+LOGITS = 1 << 19
 WORST = 10
 OUTPUT = "output"
 
@@ -106,8 +107,6 @@ def compare_layers(
         allowed = tolerance.of_values(max(probe.documents[number].end for number in group.documents))
         _Pass(ours, reference, probe, group, allowed, result, heap, on_progress or (lambda _: None)).run()
     result.worst = [entry[-1] for entry in sorted(heap, reverse=True)]
-    ours.close()
-    reference.close()
     return result
 
 
@@ -136,8 +135,12 @@ class _Pass:
         self._used = self._ours.begin(self._group.arranged)
         self._alone = self._ours.begin(self._group.alone)
         hidden = self._reference.run(self._group.alone, self._watch)
+        trim()
         self._progress("logits")
         self._compare_logits(hidden)
+        self._ours.close()
+        self._reference.close()
+        trim()
 
     def _watch(self, stage: Stage) -> None:
         """Takes ours through what the reference has just gone through."""
@@ -169,7 +172,7 @@ class _Pass:
         return np.asarray(x[:rows, :seq], np.float32)
 
     def _compare_logits(self, hidden: np.ndarray) -> None:
-        step = max(8, min(64, LOGITS // self._ours.vocab))
+        step = max(4, min(64, LOGITS // self._ours.vocab))
         for row, number in enumerate(self._group.documents):
             document = self._probe.documents[number]
             following = np.array([*document.ids[1:], -1])

@@ -141,7 +141,7 @@ def chosen_weights(weights: np.ndarray, chosen: np.ndarray, experts: int) -> Flo
 
 
 def named_values(function: Callable[..., Any]) -> Callable[..., tuple[Any, dict[str, jax.Array]]]:
-    """The function, returning also the values in it that have a name (`zoo.models.names`), in the order of their making.
+    """The function, returning also the values in it that have a name (see `zoo.models.names`), in order.
 
     Of a name that occurs twice, the first value counts.
     """

@@ -70,5 +70,5 @@ class Side(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees what it holds."""
+        """Frees what it holds; it may run again."""
         ...
