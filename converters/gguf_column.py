@@ -34,6 +34,8 @@ class GgufColumn:
         patterns: by the end of a Hugging Face name, the pattern from its layout to GGUF's, where that is another. With
             several, it is the row's patterns there, of a source tensor of several parameters.
         tensors: by the end of a Hugging Face name, GGUF's for what the library does not know.
+        divided: by the end of a Hugging Face name, the several tensors that a row's parameters are divided among in
+            GGUF, in the row's order, each with its pattern or patterns from GGUF's layout.
     """
 
     architecture: str
@@ -49,6 +51,7 @@ class GgufColumn:
     derive: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     patterns: Mapping[str, Patterns] = field(default_factory=dict[str, Patterns])
     tensors: Mapping[str, str] = field(default_factory=dict[str, str])
+    divided: Mapping[str, Mapping[str, Patterns]] = field(default_factory=dict[str, Mapping[str, Patterns]])
 
 
 # A head is rotated as two halves here and as neighbouring pairs by llama.cpp's llama, whose files have the rows of
@@ -72,6 +75,10 @@ BIASES: Mapping[str, str | tuple[str, ...]] = {
     "mlp_bias": (".ffn_gate.bias", ".ffn_up.bias", ".ffn_down.bias"),
 }
 ATTENTION_BIAS = {"attention_bias": BIASES["attention_bias"]}
+# Gates and ups of all experts, which the converter always takes apart.
+GATES_AND_UPS: Mapping[str, Patterns] = dict.fromkeys(
+    ("blk.{i}.ffn_gate_exps.weight", "blk.{i}.ffn_up_exps.weight"), "experts ffn embed -> experts embed ffn"
+)
 # How many experts, how many of them a token goes to, and how wide they are.
 EXPERT_COUNTS: Mapping[str, str] = {
     "expert_count": "num_experts",

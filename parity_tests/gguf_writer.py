@@ -84,6 +84,10 @@ def _modified(
             head_dim = whole.shape[2]
             yield name, np.concatenate([part.reshape(-1, *tensor.shape[1:]) for part in parts])
             assert head_dim * heads == config["hidden_size"]
+        elif name.endswith("block_sparse_moe.input_linear.weight"):
+            gate, up = np.split(tensor, 2, -2)
+            yield _expert_name(name, "gate"), gate
+            yield _expert_name(name, "up"), up
         elif name.endswith("shared_expert_gate.weight"):
             yield name, tensor.squeeze()
         elif (found := EXPERT.fullmatch(name)) or (found := HEAD_NORM.fullmatch(name)):
@@ -92,6 +96,13 @@ def _modified(
             yield name, tensor
     for name, members in stacks.items():
         yield name, np.stack([members[index] for index in range(len(members))])
+
+
+def _expert_name(name: str, part: str) -> str:
+    """A name that the library has for all experts' gates, ups or downs of the layer that a tensor belongs to."""
+    found = re.search(r"layers\.(\d+)\.", name)
+    assert found is not None
+    return f"model.layers.{found[1]}.mlp.experts.{part}_proj.weight"
 
 
 def permute(weights: Tensor, heads: int) -> Tensor:
