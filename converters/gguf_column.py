@@ -85,6 +85,35 @@ EXPERT_COUNTS: Mapping[str, str] = {
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
 }
+# How many of a file's blocks predict further tokens; where a family has the key, they are left out.
+FURTHER_TOKENS = "nextn_predict_layers"
+# Experts as DeepSeek's: chosen from groups and beside shared ones, after some dense layers.
+DEEPSEEK_EXPERTS: Mapping[str, str] = {
+    "leading_dense_block_count": "first_k_dense_replace",
+    "expert_count": "n_routed_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_shared_count": "n_shared_experts",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_weights_scale": "routed_scaling_factor",
+    "expert_weights_norm": "norm_topk_prob",
+    "expert_group_count": "n_group",
+    "expert_group_used_count": "topk_group",
+    FURTHER_TOKENS: "num_nextn_predict_layers",
+}
+# What llama.cpp takes for granted of them.
+DEEPSEEK_ABSENT: Mapping[str, Any] = {
+    **{"routed_scaling_factor": 1.0, "norm_topk_prob": False, "n_group": 1, "topk_group": 1},
+    "num_nextn_predict_layers": 0,
+}
+# The number by which files say that experts are weighed by a softmax, and by sigmoids.
+SOFTMAX, SIGMOID = 1, 2
+SELECTION_BIAS = {"e_score_correction_bias": "blk.{i}.exp_probs_b.bias"}
+
+
+def without_further_tokens(config: dict[str, Any]) -> dict[str, Any]:
+    """Without the layers that predict further tokens, which GGUF counts among its blocks."""
+    layers = config["num_hidden_layers"] - config["num_nextn_predict_layers"]
+    return {**config, "num_hidden_layers": layers, "num_nextn_predict_layers": 0}
 
 
 def with_query_scalar(config: dict[str, Any], largest: int) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
+from zoo.models.config import ModelConfig
 from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
 from .family import Family
 from .gguf import GgufFile, GgufTensor
-from .gguf_column import GgufColumn
+from .gguf_column import FURTHER_TOKENS, GgufColumn
 from .gguf_config import PASSENGERS, column_of, hf_config
 from .layout import Binding, Pattern, Row, bind, fill, match
 from .source import FLOATS, SAFETENSORS_NAMES, TensorHeader
@@ -66,7 +67,7 @@ def open_gguf(path: Path) -> GgufSource:
         )
     parameters = abstract_parameters(network)
     # A family may name and divide its tensors in several ways; the file is the same for all of them.
-    results = [_find(file, column, table, parameters, network.final_norm.offset) for table in family.tables]
+    results = [_find(file, column, table, parameters, network) for table in family.tables]
     places, problems = min(results, key=lambda result: len(result[1]))
     report_all(problems, f"{path}: the tensors do not fit the metadata:")
     headers = {name: header for name, (header, _) in places.items()}
@@ -74,16 +75,19 @@ def open_gguf(path: Path) -> GgufSource:
 
 
 def _find(
-    file: GgufFile, column: GgufColumn, table: Sequence[Row], parameters: Mapping[str, Any], offset: float
+    file: GgufFile, column: GgufColumn, table: Sequence[Row], parameters: Mapping[str, Any], network: ModelConfig
 ) -> tuple[dict[str, tuple[TensorHeader, _Place]], list[str]]:
     """The place of each tensor that a table names, and what is wrong."""
     places: dict[str, tuple[TensorHeader, _Place]] = {}
     used: set[str] = set(PASSENGERS)
     bindings, problems = bind(table, parameters)
     for binding in bindings:
-        places_of_row, wrong = _place(file, column, binding, parameters, offset, used)
+        places_of_row, wrong = _place(file, column, binding, parameters, network.final_norm.offset, used)
         places |= places_of_row
         problems += wrong
+    if FURTHER_TOKENS in column.fields:
+        # Blocks after the last one predict further tokens, and take no part in this.
+        used |= {name for name in file.tensors if (i := _block(name)) is not None and i >= len(network.layers)}
     problems += [f"unknown tensor {name} {list(t.shape)}" for name, t in file.tensors.items() if name not in used]
     return places, problems
 
@@ -180,6 +184,12 @@ def _joined(binding: Binding, parts: Sequence[Binding], kind: np.dtype) -> Calla
         return binding.export(list(natives))[0]
 
     return join
+
+
+def _block(name: str) -> int | None:
+    """The number of the block that a tensor of this name belongs to."""
+    found = re.match(r"blk\.(\d+)\.", name)
+    return int(found[1]) if found else None
 
 
 @cache

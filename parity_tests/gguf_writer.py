@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import MODEL_ARCH_NAMES, GGUFWriter, RopeScalingType, TokenType, get_tensor_name_map
+from gguf import MODEL_ARCH_NAMES, ExpertGatingFuncType, GGUFWriter, RopeScalingType, TokenType, get_tensor_name_map
 
 # Architectures by model_type, where the names differ.
 ARCHITECTURES: Mapping[str, str] = {
@@ -23,6 +23,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "cohere": "command-r",
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
+    "glm4_moe": "glm4moe",
 }
 # Those whose queries and keys llama.cpp rotates as neighbouring pairs, though their checkpoints have halves.
 PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3")
@@ -88,6 +89,16 @@ def _modified(
             gate, up = np.split(tensor, 2, -2)
             yield _expert_name(name, "gate"), gate
             yield _expert_name(name, "up"), up
+        elif model_type == "gpt_oss" and name.endswith("sinks"):
+            yield f"{name}.weight", tensor
+        elif model_type == "gpt_oss" and ".experts." in name:
+            kind = "bias" if name.endswith("_bias") else "weight"
+            rows = tensor.swapaxes(1, 2) if kind == "weight" else tensor
+            names = ("gate", "up") if "gate_up" in name else ("down",)
+            for index, part in enumerate(names):
+                yield _expert_name(name, part, kind), rows[:, index :: len(names)]
+        elif name.endswith(".e_score_correction_bias"):
+            yield name.replace("_bias", ".bias"), tensor
         elif name.endswith("shared_expert_gate.weight"):
             yield name, tensor.squeeze()
         elif (found := EXPERT.fullmatch(name)) or (found := HEAD_NORM.fullmatch(name)):
@@ -98,11 +109,11 @@ def _modified(
         yield name, np.stack([members[index] for index in range(len(members))])
 
 
-def _expert_name(name: str, part: str) -> str:
+def _expert_name(name: str, part: str, kind: str = "weight") -> str:
     """A name that the library has for all experts' gates, ups or downs of the layer that a tensor belongs to."""
     found = re.search(r"layers\.(\d+)\.", name)
     assert found is not None
-    return f"model.layers.{found[1]}.mlp.experts.{part}_proj.weight"
+    return f"model.layers.{found[1]}.mlp.experts.{part}_proj.{kind}"
 
 
 def permute(weights: Tensor, heads: int) -> Tensor:
@@ -173,6 +184,10 @@ def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
         writer.add_value_length(head_dim)
     add(writer.add_expert_count, first("num_local_experts", "num_experts"))
     add(writer.add_expert_used_count, first("num_experts_per_tok"))
+    add(writer.add_expert_group_count, first("n_group"))
+    add(writer.add_expert_group_used_count, first("topk_group"))
+    score = first("scoring_func")
+    add(writer.add_expert_gating_func, ExpertGatingFuncType[score.upper()] if score else None)
     _add_rope_scaling(writer, config)
     own = _OWN.get(model_type)
     if own is not None:
@@ -189,6 +204,9 @@ def _add_rope_scaling(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
         writer.add_rope_scaling_type(RopeScalingType.YARN)
         writer.add_rope_scaling_factor(scaling["factor"])
         writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+        for name in ("beta_fast", "beta_slow"):
+            if name in scaling:
+                getattr(writer, f"add_rope_scaling_yarn_{name}")(scaling[name])
     elif kind == "longrope":
         original = config["original_max_position_embeddings"]
         scale = config["max_position_embeddings"] / original
@@ -279,6 +297,28 @@ def _qwen2_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> 
     writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
+def _deepseek_experts(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_count(config["n_routed_experts"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+
+
+def _glm4_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _dimensions("partial_rotary_factor", 0.5)(writer, config, head_dim)
+    _deepseek_experts(writer, config)
+    # The converter sees the defaults of transformers.
+    writer.add_expert_weights_norm(config.get("norm_topk_prob", True))
+    writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
+    writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+
+
+def _gpt_oss(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_expert_feed_forward_length(config["intermediate_size"])
+
+
 def _qwen3_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
     writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
@@ -303,6 +343,8 @@ _OWN: Mapping[str, Callable[[GGUFWriter, Mapping[str, Any], int], None]] = {
     "exaone4": _exaone4,
     "qwen2_moe": _qwen2_moe,
     "qwen3_moe": _qwen3_moe,
+    "gpt_oss": _gpt_oss,
+    "glm4_moe": _glm4_moe,
 }
 
 
