@@ -22,6 +22,8 @@ class GgufColumn:
     Attributes:
         architecture: `general.architecture`.
         experts: whether these are the files of it with experts, where a family has those without.
+        tells: of an architecture that several families have, whether files with these keys are this one's.
+        latent: whether attention is latent, whose widths files say in other keys.
         epsilon: what config.json calls the norms' epsilon.
         rename: what config.json calls a field that is usual elsewhere; None leaves it out.
         partial: what config.json calls the part of a head that turns; None where all of it does.
@@ -40,6 +42,8 @@ class GgufColumn:
 
     architecture: str
     experts: bool = False
+    tells: Callable[[Mapping[str, Any]], bool] = lambda keys: True
+    latent: bool = False
     epsilon: str = "rms_norm_eps"
     rename: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     partial: str | None = None
@@ -105,8 +109,16 @@ DEEPSEEK_ABSENT: Mapping[str, Any] = {
     **{"routed_scaling_factor": 1.0, "norm_topk_prob": False, "n_group": 1, "topk_group": 1},
     "num_nextn_predict_layers": 0,
 }
+# Keys and values up from the latent: the converter turns keys over, for they are multiplied into queries there.
+LATENT_PARTS: Mapping[str, Mapping[str, Patterns]] = {
+    "kv_b_proj.weight": {
+        "blk.{i}.attn_k_b.weight": "heads latent head_dim -> latent heads head_dim",
+        "blk.{i}.attn_v_b.weight": "heads head_dim latent -> latent heads head_dim",
+    }
+}
 # The number by which files say that experts are weighed by a softmax, and by sigmoids.
 SOFTMAX, SIGMOID = 1, 2
+YARN_MAGNITUDE = {"rope.scaling.yarn_log_multiplier": "mscale_all_dim"}
 SELECTION_BIAS = {"e_score_correction_bias": "blk.{i}.exp_probs_b.bias"}
 
 
@@ -114,6 +126,23 @@ def without_further_tokens(config: dict[str, Any]) -> dict[str, Any]:
     """Without the layers that predict further tokens, which GGUF counts among its blocks."""
     layers = config["num_hidden_layers"] - config["num_nextn_predict_layers"]
     return {**config, "num_hidden_layers": layers, "num_nextn_predict_layers": 0}
+
+
+def with_yarn_magnitude(config: dict[str, Any], unit: float = 1.0) -> dict[str, Any]:
+    """With what YaRN multiplies queries and keys by in the rope's own object, where the file says it.
+
+    The other of the two weights, of which GGUF has none, is the same in all published checkpoints.
+
+    Args:
+        config: a config.json, with `mscale_all_dim` as the file has it.
+        unit: what the file multiplies it by.
+    """
+    result, found = dict(config), config["mscale_all_dim"]
+    del result["mscale_all_dim"]
+    if found is None or config["rope_scaling"] is None:
+        return result
+    weight = round(found / unit, 6)
+    return {**result, "rope_scaling": {**config["rope_scaling"], "mscale": weight, "mscale_all_dim": weight}}
 
 
 def with_query_scalar(config: dict[str, Any], largest: int) -> dict[str, Any]:

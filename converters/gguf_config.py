@@ -80,8 +80,17 @@ def column_of(metadata: Mapping[str, Any], where: str) -> tuple[Family, GgufColu
     found = [(family, family.gguf) for family in families() if family.gguf is not None]
     fitting = [(family, column) for family, column in found if column.architecture == architecture]
     if len(fitting) > 1:
-        experts = bool(metadata.get(f"{architecture}.expert_count", 0))
-        fitting = [(family, column) for family, column in fitting if column.experts == experts]
+        prefix = f"{architecture}."
+        keys = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+        experts = bool(keys.get("expert_count", 0))
+        those = [(family, column) for family, column in fitting if column.experts == experts and column.tells(keys)]
+        if not those:
+            names = ", ".join(family.model_type for family, _ in fitting)
+            raise ZooError(
+                f"{where}: the files of {architecture} that are read are those of {names}, and {prefix}expert_count and "
+                f"{prefix}expert_gating_func say that this is none of them"
+            )
+        fitting = those
     if not fitting:
         known = ", ".join(sorted({column.architecture for _, column in found}))
         raise ZooError(f"{where}: general.architecture is {architecture!r}; known: {known}")
@@ -106,21 +115,16 @@ def hf_config(
     values = _Values(prefix, {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)})
     heads = values.integer("attention.head_count")
     embed = values.integer("embedding_length")
-    head_dim = values.integer("attention.key_length", embed // heads)
-    values.must_equal("attention.value_length", head_dim, "the width of a head")
-    dims = head_dim
-    if column.partial is None:
-        values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
-    else:
-        dims = values.integer("rope.dimension_count", head_dim)
+    widths = _latent_heads(values, heads) if column.latent else _heads(values, column, embed, heads)
+    head_dim = widths["head_dim"]
+    dims = values.integer("rope.dimension_count", head_dim)
     usual = {
         "vocab_size": _vocabulary(metadata, values, tensors),
         "hidden_size": embed,
         "intermediate_size": values.integer("feed_forward_length"),
         "num_hidden_layers": values.integer("block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": values.integer("attention.head_count_kv", heads),
-        "head_dim": head_dim,
+        **widths,
         "hidden_act": "silu",
         "max_position_embeddings": values.integer("context_length"),
         column.epsilon: values.number(_epsilon_key(values)),
@@ -152,6 +156,42 @@ def hf_config(
     names = {name: column.rename.get(name, name) for name in usual}
     renamed = {new: usual[name] for name, new in names.items() if new is not None}
     return {"architectures": [family.architectures[0]], "model_type": family.model_type, **renamed}
+
+
+def _heads(values: _Values, column: GgufColumn, embed: int, heads: int) -> dict[str, Any]:
+    """How many heads keys have, and how wide a head is."""
+    head_dim = values.integer("attention.key_length", embed // heads)
+    values.must_equal("attention.value_length", head_dim, "the width of a head")
+    if column.partial is None:
+        values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
+    return {"num_key_value_heads": values.integer("attention.head_count_kv", heads), "head_dim": head_dim}
+
+
+def _latent_heads(values: _Values, heads: int) -> dict[str, Any]:
+    """The widths of latent attention.
+
+    Files have been written as for one head of keys that is the latent itself, with the widths of real heads beside it;
+    older ones as for these alone.
+    """
+    turned, latent = values.integer("rope.dimension_count"), values.integer("attention.kv_lora_rank")
+    suffix = ""
+    if "attention.key_length_mla" in values.values:
+        suffix = "_mla"
+        values.must_equal("attention.key_length", latent + turned, "the widths of the latent and of what turns")
+        values.must_equal("attention.value_length", latent, "the width of the latent")
+    values.must_equal("attention.head_count_kv", 1 if suffix else heads, "the heads of keys")
+    own = values.integer(f"attention.key_length{suffix}") - turned
+    if own <= 0:
+        values.problems.append(f"{values.prefix}attention.key_length{suffix}: expected more than {turned}, what turns")
+    return {
+        **{"num_key_value_heads": heads, "head_dim": turned, "kv_lora_rank": latent},
+        **{"qk_nope_head_dim": own, "qk_rope_head_dim": turned},
+        "v_head_dim": values.integer(f"attention.value_length{suffix}"),
+    }
+
+
+# Keys that only latent attention has.
+_LATENT = ("attention.kv_lora_rank", "attention.key_length_mla", "attention.value_length_mla")
 
 
 def _epsilon_key(values: _Values) -> str:
@@ -252,7 +292,7 @@ def _shortest(value: float) -> float:
 
 def _not_understood(values: _Values, column: GgufColumn, tensors: Mapping[str, GgufTensor]) -> list[str]:
     neutral = {**_NEUTRAL, **column.neutral}
-    known = {*_TRANSLATED, *column.fields}
+    known = {*_TRANSLATED, *column.fields, *(_LATENT if column.latent else ())}
     if LONG_FACTORS in tensors:
         # Compared where the divisors are read.
         known.add("rope.scaling.attn_factor")

@@ -24,6 +24,8 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "glm4_moe": "glm4moe",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
 }
 # Those whose queries and keys llama.cpp rotates as neighbouring pairs, though their checkpoints have halves.
 PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3")
@@ -36,14 +38,17 @@ Tensor = np.ndarray[Any, Any]
 
 
 def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-    """Writes the file of a config.json and the tensors of its checkpoint."""
+    """Writes the file of a config.json and the tensors of its checkpoint.
+
+    With the field `older`, as converters did before latent attention was computed with the latents themselves.
+    """
     model_type = config["model_type"]
     name = ARCHITECTURES.get(model_type, model_type.replace("_", "-") if model_type == "gpt_oss" else model_type)
     architecture = next(arch for arch, known in MODEL_ARCH_NAMES.items() if known == name)
     writer = GGUFWriter(path, name)
     _add_metadata(writer, config)
     _add_vocabulary(writer, config)
-    names = get_tensor_name_map(architecture, config.get("num_hidden_layers", config.get("n_layer")))
+    names = get_tensor_name_map(architecture, _blocks(config))
     for source, tensor in _modified(model_type, config, tensors):
         target = names.get_name(source, (".weight", ".bias"))
         assert target is not None, f"llama.cpp has no tensor for {source} of {name}"
@@ -55,6 +60,12 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tens
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _blocks(config: Mapping[str, Any]) -> int:
+    """Layers that predict further tokens are blocks of a file, but for those that the converter leaves out."""
+    further = config.get("num_nextn_predict_layers", 0) if config["model_type"] == "glm4_moe" else 0
+    return config.get("num_hidden_layers", config.get("n_layer")) + further
 
 
 # ------------------------------------------------------------------------------------------------------- tensors
@@ -99,6 +110,11 @@ def _modified(
                 yield _expert_name(name, part, kind), rows[:, index :: len(names)]
         elif name.endswith(".e_score_correction_bias"):
             yield name.replace("_bias", ".bias"), tensor
+        elif name.endswith("kv_b_proj.weight") and not config.get("older"):
+            whole = tensor.reshape(heads, -1, tensor.shape[-1])
+            keys, values = np.split(whole, [config["qk_nope_head_dim"]], 1)
+            yield name.replace("kv_b_proj", "k_b_proj"), keys.swapaxes(1, 2)
+            yield name.replace("kv_b_proj", "v_b_proj"), values
         elif name.endswith("shared_expert_gate.weight"):
             yield name, tensor.squeeze()
         elif (found := EXPERT.fullmatch(name)) or (found := HEAD_NORM.fullmatch(name)):
@@ -168,13 +184,14 @@ def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
 
     model_type, heads = config["model_type"], first("num_attention_heads", "n_head")
     embed = first("hidden_size", "n_embd", "n_embed")
-    writer.add_block_count(first("num_hidden_layers", "n_layer"))
+    writer.add_block_count(_blocks(config))
     writer.add_context_length(first("max_position_embeddings", "n_positions") or 2048)
     writer.add_embedding_length(embed)
     writer.add_feed_forward_length(first("intermediate_size", "n_inner", "ffn_hidden_size") or 4 * embed)
     writer.add_head_count(heads)
     writer.add_vocab_size(config["vocab_size"])
-    add(writer.add_head_count_kv, first("num_key_value_heads", "num_kv_heads"))
+    latent = first("kv_lora_rank") and not config.get("older")
+    add(writer.add_head_count_kv, 1 if latent else first("num_key_value_heads", "num_kv_heads"))
     add(writer.add_rope_freq_base, first("rope_theta", "rotary_emb_base"))
     add(writer.add_layer_norm_rms_eps, first("rms_norm_eps"))
     add(writer.add_layer_norm_eps, first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"))
@@ -184,9 +201,10 @@ def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
         writer.add_value_length(head_dim)
     add(writer.add_expert_count, first("num_local_experts", "num_experts"))
     add(writer.add_expert_used_count, first("num_experts_per_tok"))
-    add(writer.add_expert_group_count, first("n_group"))
-    add(writer.add_expert_group_used_count, first("topk_group"))
-    score = first("scoring_func")
+    older = config.get("older", False)
+    add(writer.add_expert_group_count, None if older else first("n_group"))
+    add(writer.add_expert_group_used_count, None if older else first("topk_group"))
+    score = first("scoring_func") if not older or first("scoring_func") != "softmax" else None
     add(writer.add_expert_gating_func, ExpertGatingFuncType[score.upper()] if score else None)
     _add_rope_scaling(writer, config)
     own = _OWN.get(model_type)
@@ -302,16 +320,39 @@ def _deepseek_experts(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     writer.add_expert_count(config["n_routed_experts"])
     writer.add_expert_shared_count(config["n_shared_experts"])
-    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    # The converter sees the defaults of transformers.
+    writer.add_expert_weights_scale(config.get("routed_scaling_factor", 2.5))
 
 
 def _glm4_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
     _dimensions("partial_rotary_factor", 0.5)(writer, config, head_dim)
     _deepseek_experts(writer, config)
-    # The converter sees the defaults of transformers.
     writer.add_expert_weights_norm(config.get("norm_topk_prob", True))
     writer.add_expert_gating_func(ExpertGatingFuncType.SIGMOID)
     writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+
+
+def _deepseek(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _deepseek_experts(writer, config)
+    if config.get("q_lora_rank") is not None:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    latent, turned = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    widths = config["qk_nope_head_dim"] + turned, config["v_head_dim"]
+    writer.add_kv_lora_rank(latent)
+    if config.get("older"):
+        writer.add_key_length(widths[0])
+        writer.add_value_length(widths[1])
+    else:
+        writer.add_key_length(latent + turned)
+        writer.add_value_length(latent)
+        writer.add_key_length_mla(widths[0])
+        writer.add_value_length_mla(widths[1])
+    if config.get("norm_topk_prob", config["model_type"] == "deepseek_v3"):
+        writer.add_expert_weights_norm(True)
+    writer.add_rope_dimension_count(turned)
+    scaling = config.get("rope_scaling") or {}
+    if "mscale_all_dim" in scaling:
+        writer.add_rope_scaling_yarn_log_mul(0.1 * scaling["mscale_all_dim"])
 
 
 def _gpt_oss(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
@@ -345,6 +386,8 @@ _OWN: Mapping[str, Callable[[GGUFWriter, Mapping[str, Any], int], None]] = {
     "qwen3_moe": _qwen3_moe,
     "gpt_oss": _gpt_oss,
     "glm4_moe": _glm4_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
 }
 
 

@@ -26,7 +26,11 @@ from .gguf_writer import write_gguf
 from .reference import assert_close, load, random_tokens, reference_logits, write_checkpoint
 
 LENGTH = 60
-# What llama.cpp's converter does not write and llama.cpp takes to be so, by family.
+YARN = {
+    **{"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16},
+    **{"mscale": 0.7, "mscale_all_dim": 0.7},
+}
+# What llama.cpp's converter does not write and llama.cpp takes to be so, by family or by a variant of one.
 TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {"use_sliding_window": False, "layer_types": ...},
     "qwen3": {"use_sliding_window": False},
@@ -69,10 +73,20 @@ TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
         **{"norm_topk_prob": True, "mlp_only_layers": ..., "decoder_sparse_step": 1, "use_sliding_window": False},
     },
     "gpt_oss": {"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "layer_types": ...},
+    "deepseek_v3": {"rope_interleave": True},
+    "deepseek_v3-biases, uneven magnitudes": {"rope_scaling": YARN},
     "olmoe": {"norm_topk_prob": False},
 }
 CASES = [
-    pytest.param(family, {**changes, **TAKEN_FOR_GRANTED.get(family.model_type, {})}, id=f"{family.model_type}-{name}")
+    pytest.param(
+        family,
+        {
+            **changes,
+            **TAKEN_FOR_GRANTED.get(family.model_type, {}),
+            **TAKEN_FOR_GRANTED.get(f"{family.model_type}-{name}", {}),
+        },
+        id=f"{family.model_type}-{name}",
+    )
     for family in families()
     if family.gguf is not None
     for name, changes in {"tiny": {}, **family.variants}.items()
@@ -105,6 +119,33 @@ def test_logits_are_those_of_the_hugging_face_model(tmp_path: Path, family: Fami
     assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), loading
     assert_close(reference_logits(converted.eval(), tokens), expected)
     assert_close(load(tmp_path / "back").logits(tokens), expected)
+
+
+def family_of(model_type: str) -> Family:
+    return next(family for family in families() if family.model_type == model_type)
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v2", "deepseek_v3"])
+def test_older_files_have_keys_and_values_in_one_tensor(tmp_path: Path, model_type: str) -> None:
+    ungrouped = {"n_group": 1, "topk_group": 1, "topk_method": "greedy" if model_type == "deepseek_v2" else "noaux_tc"}
+    family = family_of(model_type)
+    reference = write_checkpoint(tmp_path / "hf", family.tiny, **ungrouped)
+    config = {**json.loads((tmp_path / "hf" / "config.json").read_text(encoding="utf-8")), "older": True}
+    path = write_gguf(tmp_path / "model.gguf", config, load_file(tmp_path / "hf" / "model.safetensors"))
+    tokens = random_tokens(2, LENGTH)
+    assert_close(load(path).logits(tokens), reference_logits(reference, tokens))
+
+
+def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None:
+    reference = write_checkpoint(tmp_path / "hf", family_of("glm4_moe").tiny)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text(encoding="utf-8"))
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    last, after = (f"model.layers.{config['num_hidden_layers'] - back}." for back in (1, 0))
+    tensors |= {name.replace(last, after): value for name, value in tensors.items()}
+    tensors[f"{after}eh_proj.weight"] = np.zeros((32, 64), np.float32)
+    path = write_gguf(tmp_path / "model.gguf", {**config, "num_nextn_predict_layers": 1}, tensors)
+    tokens = random_tokens(2, LENGTH)
+    assert_close(load(path).logits(tokens), reference_logits(reference, tokens))
 
 
 # transformers leaves Falcon's queries, keys and values one below the other, which is right for one key head alone; it
