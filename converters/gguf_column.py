@@ -27,7 +27,8 @@ class GgufColumn:
         epsilon: what config.json calls the norms' epsilon.
         rename: what config.json calls a field that is usual elsewhere; None leaves it out.
         partial: what config.json calls the part of a head that turns; None where all of it does.
-        fields: further keys, and the fields of config.json that hold their values.
+        fields: further keys, and the fields of config.json that hold their values; usual ones also, where a value is
+            one for each layer.
         absent: the values of those fields whose key may be absent. Of a field without one the key is required.
         present: fields that are true where some tensor's name ends so.
         fixed: fields that the architecture says without a key.
@@ -128,21 +129,21 @@ def without_further_tokens(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "num_hidden_layers": layers, "num_nextn_predict_layers": 0}
 
 
-def with_yarn_magnitude(config: dict[str, Any], unit: float = 1.0) -> dict[str, Any]:
+def with_yarn_magnitude(config: dict[str, Any], unit: float = 1.0, other: float | None = None) -> dict[str, Any]:
     """With what YaRN multiplies queries and keys by in the rope's own object, where the file says it.
-
-    The other of the two weights, of which GGUF has none, is the same in all published checkpoints.
 
     Args:
         config: a config.json, with `mscale_all_dim` as the file has it.
         unit: what the file multiplies it by.
+        other: the other of the two weights, of which GGUF has none; where this is None it is the same.
     """
     result, found = dict(config), config["mscale_all_dim"]
     del result["mscale_all_dim"]
     if found is None or config["rope_scaling"] is None:
         return result
     weight = round(found / unit, 6)
-    return {**result, "rope_scaling": {**config["rope_scaling"], "mscale": weight, "mscale_all_dim": weight}}
+    weights = {"mscale": weight if other is None else other, "mscale_all_dim": weight}
+    return {**result, "rope_scaling": {**config["rope_scaling"], **weights}}
 
 
 def with_query_scalar(config: dict[str, Any], largest: int) -> dict[str, Any]:

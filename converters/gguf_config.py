@@ -164,7 +164,9 @@ def _heads(values: _Values, column: GgufColumn, embed: int, heads: int) -> dict[
     values.must_equal("attention.value_length", head_dim, "the width of a head")
     if column.partial is None:
         values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
-    return {"num_key_value_heads": values.integer("attention.head_count_kv", heads), "head_dim": head_dim}
+    own = "attention.head_count_kv" in column.fields
+    kv_heads = heads if own else values.integer("attention.head_count_kv", heads)
+    return {"num_key_value_heads": kv_heads, "head_dim": head_dim}
 
 
 def _latent_heads(values: _Values, heads: int) -> dict[str, Any]:

@@ -24,11 +24,13 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "glm4_moe": "glm4moe",
+    "olmo3": "olmo2",
+    "ministral3": "mistral3",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
 }
 # Those whose queries and keys llama.cpp rotates as neighbouring pairs, though their checkpoints have halves.
-PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3")
+PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3", "ministral3")
 # Those whose norms multiply by 1 + weight, which the converter adds.
 ONE_ADDED = ("gemma", "gemma2", "gemma3_text", "nemotron")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
@@ -115,6 +117,8 @@ def _modified(
             keys, values = np.split(whole, [config["qk_nope_head_dim"]], 1)
             yield name.replace("kv_b_proj", "k_b_proj"), keys.swapaxes(1, 2)
             yield name.replace("kv_b_proj", "v_b_proj"), values
+        elif "conv.conv" in name:
+            yield name, tensor.squeeze(1) if tensor.ndim == 3 else tensor
         elif name.endswith("shared_expert_gate.weight"):
             yield name, tensor.squeeze()
         elif (found := EXPERT.fullmatch(name)) or (found := HEAD_NORM.fullmatch(name)):
@@ -192,7 +196,7 @@ def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_vocab_size(config["vocab_size"])
     latent = first("kv_lora_rank") and not config.get("older")
     add(writer.add_head_count_kv, 1 if latent else first("num_key_value_heads", "num_kv_heads"))
-    add(writer.add_rope_freq_base, first("rope_theta", "rotary_emb_base"))
+    add(writer.add_rope_freq_base, _rope(config).get("rope_theta", first("rope_theta", "rotary_emb_base")))
     add(writer.add_layer_norm_rms_eps, first("rms_norm_eps"))
     add(writer.add_layer_norm_eps, first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"))
     head_dim = first("head_dim") or embed // heads
@@ -212,8 +216,14 @@ def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
         own(writer, config, head_dim)
 
 
+def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rope's own object; of several the one of layers without a window."""
+    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return found.get("full_attention", found)
+
+
 def _add_rope_scaling(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
-    scaling = config.get("rope_scaling") or {}
+    scaling = _rope(config)
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
@@ -355,6 +365,36 @@ def _deepseek(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> N
         writer.add_rope_scaling_yarn_log_mul(0.1 * scaling["mscale_all_dim"])
 
 
+def _olmo3(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    writer.add_sliding_window(config["sliding_window"])
+    types, count = config.get("layer_types"), config["num_hidden_layers"]
+    slide = [kind == "sliding_attention" for kind in types] if types else [(i + 1) % 4 != 0 for i in range(count)]
+    writer.add_sliding_window_pattern(slide)
+
+
+def _ministral3(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _all_dimensions(writer, config, head_dim)
+    rope = _rope(config)
+    # Only Ministral has these, not the older Mistral Small, whose files are of the same architecture.
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+
+
+def _lfm2(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    count, indices = config["num_hidden_layers"], config.get("full_attn_idxs")
+    types = config.get("layer_types") or ["full_attention" if index in indices else "conv" for index in range(count)]
+    writer.add_head_count_kv([0 if kind == "conv" else config["num_key_value_heads"] for kind in types])
+    writer.add_shortconv_l_cache(config.get("conv_L_cache", 3))
+    writer.add_layer_norm_rms_eps(config["norm_eps"])
+    width = config.get("block_ff_dim", config.get("intermediate_size"))
+    if config.get("block_auto_adjust_ff_dim", True):
+        multiple = config["block_multiple_of"]
+        width = int(config.get("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+        width = multiple * -(-width // multiple)
+    writer.add_feed_forward_length(width)
+
+
 def _gpt_oss(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
     writer.add_sliding_window(config["sliding_window"])
     writer.add_expert_feed_forward_length(config["intermediate_size"])
@@ -386,6 +426,9 @@ _OWN: Mapping[str, Callable[[GGUFWriter, Mapping[str, Any], int], None]] = {
     "qwen3_moe": _qwen3_moe,
     "gpt_oss": _gpt_oss,
     "glm4_moe": _glm4_moe,
+    "olmo3": _olmo3,
+    "ministral3": _ministral3,
+    "lfm2": _lfm2,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
 }

@@ -75,6 +75,14 @@ TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
     "gpt_oss": {"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "layer_types": ...},
     "deepseek_v3": {"rope_interleave": True},
     "deepseek_v3-biases, uneven magnitudes": {"rope_scaling": YARN},
+    # Layers with a window have the same base.
+    "olmo3-layer types, new spelling": {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    },
+    "ministral3": {"sliding_window": None},
     "olmoe": {"norm_topk_prob": False},
 }
 CASES = [
