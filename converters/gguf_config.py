@@ -87,8 +87,8 @@ def column_of(metadata: Mapping[str, Any], where: str) -> tuple[Family, GgufColu
         if not those:
             names = ", ".join(family.model_type for family, _ in fitting)
             raise ZooError(
-                f"{where}: the files of {architecture} that are read are those of {names}, and {prefix}expert_count and "
-                f"{prefix}expert_gating_func say that this is none of them"
+                f"{where}: of the architecture {architecture} files of {names} are read, and the metadata "
+                f"({prefix}expert_count, {prefix}expert_gating_func) says that this is another"
             )
         fitting = those
     if not fitting:

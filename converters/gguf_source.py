@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
-from zoo.models.config import ModelConfig
+from zoo.models.config import GatedDeltaNet, ModelConfig
 from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
@@ -82,7 +82,7 @@ def _find(
     used: set[str] = set(PASSENGERS)
     bindings, problems = bind(table, parameters)
     for binding in bindings:
-        places_of_row, wrong = _place(file, column, binding, parameters, network.final_norm.offset, used)
+        places_of_row, wrong = _place(file, column, binding, parameters, _offset(network, binding.natives[0]), used)
         places |= places_of_row
         problems += wrong
     if FURTHER_TOKENS in column.fields:
@@ -125,10 +125,13 @@ def _place(
     if isinstance(arranged, list) or len(members) != len(binding.sources):
         expected = [*stacked, *(arranged if isinstance(arranged, list) else binding.source_shape)]
         return {}, [f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {expected}"]
-    # GGUF holds the scales of norms as they multiply; some families' files hold what is added to an offset.
-    shifted = offset != 0 and binding.natives[0].endswith(".scale")
-    arrange = _unshifted(arranged, offset) if shifted else arranged
-    header = TensorHeader("F32" if shifted else SAFETENSORS_NAMES[tensor.dtype], binding.source_shape)
+    # GGUF holds the scales of norms as they multiply; some families' files hold what is added to an offset. Of rates
+    # at which a state decays it holds what time is multiplied by, families' files the logarithm.
+    kept = offset == 0
+    arrange = arranged if kept else _unshifted(arranged, offset)
+    if binding.natives[0].endswith(".decay_rate"):
+        kept, arrange = False, _logarithms(arranged, f"{file.path}: tensor {name}")
+    header = TensorHeader(SAFETENSORS_NAMES[tensor.dtype] if kept else "F32", binding.source_shape)
     return {
         source: (header, _Place((member,), arrange)) for source, member in zip(binding.sources, members, strict=True)
     }, []
@@ -184,6 +187,15 @@ def _joined(binding: Binding, parts: Sequence[Binding], kind: np.dtype) -> Calla
         return binding.export(list(natives))[0]
 
     return join
+
+
+def _offset(network: ModelConfig, native: str) -> float:
+    """What a norm adds to its scale; 0 for what is no scale of a norm."""
+    if not native.endswith(".scale"):
+        return 0.0
+    found = match("layers.{i}.attn.norm.scale", native)
+    mixer = network.layers[found["i"]].attn if found else None
+    return mixer.norm.offset if isinstance(mixer, GatedDeltaNet) else network.final_norm.offset
 
 
 def _block(name: str) -> int | None:
@@ -247,3 +259,13 @@ def _arrangement(
 
 def _unshifted(arrange: Callable[[np.ndarray], np.ndarray], offset: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda array: arrange(array).astype(np.float32) - np.float32(offset)
+
+
+def _logarithms(arrange: Callable[[np.ndarray], np.ndarray], what: str) -> Callable[[np.ndarray], np.ndarray]:
+    def read(array: np.ndarray) -> np.ndarray:
+        rates = -arrange(array).astype(np.float64)
+        if not np.all(rates > 0):
+            raise ZooError(f"{what} holds rates of decay, which are all below 0; the largest is {-rates.min():g}")
+        return np.log(rates).astype(np.float32)
+
+    return read

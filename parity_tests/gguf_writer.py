@@ -25,6 +25,9 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen3_moe": "qwen3moe",
     "glm4_moe": "glm4moe",
     "olmo3": "olmo2",
+    "llama4_text": "llama4",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
     "ministral3": "mistral3",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
@@ -32,7 +35,7 @@ ARCHITECTURES: Mapping[str, str] = {
 # Those whose queries and keys llama.cpp rotates as neighbouring pairs, though their checkpoints have halves.
 PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3", "ministral3")
 # Those whose norms multiply by 1 + weight, which the converter adds.
-ONE_ADDED = ("gemma", "gemma2", "gemma3_text", "nemotron")
+ONE_ADDED = ("gemma", "gemma2", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5_text")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
 HEAD_NORM = re.compile(r"(.*\.[qk]_layernorm)\.norms\.(\d+)(\.weight)")
 
@@ -52,7 +55,7 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tens
     _add_vocabulary(writer, config)
     names = get_tensor_name_map(architecture, _blocks(config))
     for source, tensor in _modified(model_type, config, tensors):
-        target = names.get_name(source, (".weight", ".bias"))
+        target = names.get_name(source, (".weight", ".bias")) or _other_names(source)
         assert target is not None, f"llama.cpp has no tensor for {source} of {name}"
         writer.add_tensor(target, np.ascontiguousarray(tensor, np.float32))
     for target, tensor in _rope_tensors(config):
@@ -62,6 +65,12 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tens
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _other_names(source: str) -> str | None:
+    """Names that the converter gives itself, where the library's table does not lead to them."""
+    found = re.fullmatch(r"model\.layers\.(\d+)\.linear_attn\.in_proj_(qkv|z)\.weight", source)
+    return f"blk.{found[1]}.attn_{'qkv' if found[2] == 'qkv' else 'gate'}.weight" if found else None
 
 
 def _blocks(config: Mapping[str, Any]) -> int:
@@ -87,6 +96,8 @@ def _modified(
             yield name, tensor.T
         elif model_type in PERMUTED and re.search(r"\.[qk]_proj\.(weight|bias)$", name):
             yield name, permute(tensor, heads if ".q_proj." in name else kv_heads)
+        elif ".linear_attn." in name:
+            yield from _linear(model_type, config, name, tensor)
         elif model_type in ONE_ADDED and name.endswith("norm.weight"):
             yield name, tensor + np.float32(1)
         elif model_type == "gpt_neox" and ".query_key_value." in name:
@@ -110,6 +121,11 @@ def _modified(
             names = ("gate", "up") if "gate_up" in name else ("down",)
             for index, part in enumerate(names):
                 yield _expert_name(name, part, kind), rows[:, index :: len(names)]
+        elif model_type == "llama4_text" and re.search(r"\.experts\.(gate_up|down)_proj$", name):
+            rows = tensor.swapaxes(1, 2)
+            parts = ("gate", "up") if "gate_up" in name else ("down",)
+            for part, values in zip(parts, np.split(rows, len(parts), 1), strict=True):
+                yield _expert_name(name, part), values
         elif name.endswith(".e_score_correction_bias"):
             yield name.replace("_bias", ".bias"), tensor
         elif name.endswith("kv_b_proj.weight") and not config.get("older"):
@@ -127,6 +143,39 @@ def _modified(
             yield name, tensor
     for name, members in stacks.items():
         yield name, np.stack([members[index] for index in range(len(members))])
+
+
+def _linear(model_type: str, config: Mapping[str, Any], name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What linear attention is made of."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    group, width, embed = values // keys, config["linear_value_head_dim"], config["hidden_size"]
+    all_keys = keys * config["linear_key_head_dim"]
+
+    def tiled(part: Tensor) -> Tensor:
+        """The first of each group of heads, then the second of each, in the files of Qwen3.5."""
+        if model_type == "qwen3_next":
+            return part
+        return part.reshape(keys, group, -1).swapaxes(0, 1).reshape(part.shape)
+
+    if name.endswith("in_proj_qkvz.weight") and not config.get("older"):
+        rows = np.split(tensor.reshape(keys, -1, embed), np.cumsum([all_keys // keys] * 2 + [group * width]), 1)
+        *queries, gate = (part.reshape(-1, embed) for part in rows)
+        yield name.replace("in_proj_qkvz", "in_proj_qkv"), np.concatenate(queries)
+        yield name.replace("in_proj_qkvz", "in_proj_z"), gate
+    elif name.endswith(("in_proj_qkv.weight", "conv1d.weight")):
+        whole = tensor.reshape(len(tensor), -1)
+        yield name, np.concatenate([whole[: 2 * all_keys], tiled(whole[2 * all_keys :])])
+    elif name.endswith("out_proj.weight"):
+        yield name, tiled(tensor.T).T
+    elif name.endswith("A_log"):
+        yield name, -np.exp(tiled(tensor))
+    elif name.endswith("dt_bias"):
+        yield name.replace("dt_bias", "dt_proj.bias"), tiled(tensor)
+    else:
+        yield (
+            name,
+            tensor if name.endswith(("norm.weight", "in_proj_ba.weight", "in_proj_qkvz.weight")) else tiled(tensor),
+        )
 
 
 def _expert_name(name: str, part: str, kind: str = "weight") -> str:
@@ -395,6 +444,35 @@ def _lfm2(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
     writer.add_feed_forward_length(width)
 
 
+def _linear_sizes(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    values = config["linear_num_value_heads"]
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(values)
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * values)
+    writer.add_full_attention_interval(config.get("full_attention_interval", 4))
+    part = _rope(config).get("partial_rotary_factor", config.get("partial_rotary_factor", 0.25))
+    writer.add_rope_dimension_count(int(part * head_dim))
+
+
+def _qwen3_next(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _qwen2_moe(writer, config, head_dim)
+    _linear_sizes(writer, config, head_dim)
+
+
+def _qwen3_5(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _linear_sizes(writer, config, head_dim)
+    writer.add_rope_dimension_sections([*_rope(config).get("mrope_section", [11, 11, 10]), 0])
+
+
+def _llama4(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _all_dimensions(writer, config, head_dim)
+    writer.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
+    writer.add_feed_forward_length(config["intermediate_size_mlp"])
+    writer.add_expert_feed_forward_length(config["intermediate_size"])
+
+
 def _gpt_oss(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
     writer.add_sliding_window(config["sliding_window"])
     writer.add_expert_feed_forward_length(config["intermediate_size"])
@@ -427,6 +505,9 @@ _OWN: Mapping[str, Callable[[GGUFWriter, Mapping[str, Any], int], None]] = {
     "gpt_oss": _gpt_oss,
     "glm4_moe": _glm4_moe,
     "olmo3": _olmo3,
+    "llama4_text": _llama4,
+    "qwen3_next": _qwen3_next,
+    "qwen3_5_text": _qwen3_5,
     "ministral3": _ministral3,
     "lfm2": _lfm2,
     "deepseek_v2": _deepseek,

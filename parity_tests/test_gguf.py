@@ -83,6 +83,15 @@ TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
         },
     },
     "ministral3": {"sliding_window": None},
+    "qwen3_next": {
+        **{"norm_topk_prob": True, "mlp_only_layers": ..., "layer_types": ..., "full_attention_interval": 2},
+    },
+    "qwen3_5_text": {"layer_types": ..., "full_attention_interval": 2},
+    "llama4_text": {
+        **{"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1, "attn_temperature_tuning": True},
+        **{"num_hidden_layers": 5, "no_rope_layer_interval": 4, "no_rope_layers": ..., "layer_types": ...},
+        **{"use_qk_norm": True, "moe_layers": ...},
+    },
     "olmoe": {"norm_topk_prob": False},
 }
 CASES = [
@@ -105,10 +114,12 @@ CASES = [
 
 def write(folder: Path, family: Family, changes: Mapping[str, Any]) -> tuple[Any, Path]:
     """A random Hugging Face model, and the GGUF file of it."""
-    reference = write_checkpoint(folder / "hf", family.tiny, **changes)
+    older = changes.get("older", False)
+    in_file = {name: value for name, value in changes.items() if name != "older"}
+    reference = write_checkpoint(folder / "hf", family.tiny, **in_file)
     config = json.loads((folder / "hf" / "config.json").read_text(encoding="utf-8"))
     tensors = load_file(folder / "hf" / "model.safetensors")
-    return reference, write_gguf(folder / "model.gguf", config, tensors)
+    return reference, write_gguf(folder / "model.gguf", {**config, "older": older}, tensors)
 
 
 @pytest.mark.proves("gguf")
@@ -133,13 +144,34 @@ def family_of(model_type: str) -> Family:
     return next(family for family in families() if family.model_type == model_type)
 
 
-@pytest.mark.parametrize("model_type", ["deepseek_v2", "deepseek_v3"])
-def test_older_files_have_keys_and_values_in_one_tensor(tmp_path: Path, model_type: str) -> None:
-    ungrouped = {"n_group": 1, "topk_group": 1, "topk_method": "greedy" if model_type == "deepseek_v2" else "noaux_tc"}
-    family = family_of(model_type)
-    reference = write_checkpoint(tmp_path / "hf", family.tiny, **ungrouped)
-    config = {**json.loads((tmp_path / "hf" / "config.json").read_text(encoding="utf-8")), "older": True}
-    path = write_gguf(tmp_path / "model.gguf", config, load_file(tmp_path / "hf" / "model.safetensors"))
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        ("deepseek_v2", {"n_group": 1, "topk_group": 1, "topk_method": "greedy"}),
+        ("deepseek_v3", {"n_group": 1, "topk_group": 1}),
+        ("qwen3_next", {"norm_topk_prob": True}),
+    ],
+)
+def test_older_files_have_in_one_tensor_what_is_two_now(
+    tmp_path: Path, model_type: str, changes: dict[str, Any]
+) -> None:
+    reference, path = write(tmp_path, family_of(model_type), {**changes, "older": True})
+    tokens = random_tokens(2, LENGTH)
+    assert_close(load(path).logits(tokens), reference_logits(reference, tokens))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        # Norms of heads are told by the number of experts, groups of experts in older files too.
+        ("llama4_text", {"num_local_experts": 128, "use_qk_norm": False}),
+        ("deepseek_v2", {"n_routed_experts": 160, "n_group": 8, "topk_group": 3, "older": True}),
+        ("deepseek_v3", {"n_routed_experts": 256, "n_group": 8, "topk_group": 4, "older": True}),
+    ],
+)
+def test_what_the_number_of_experts_tells(tmp_path: Path, model_type: str, changes: dict[str, Any]) -> None:
+    taken = {**TAKEN_FOR_GRANTED.get(model_type, {}), **changes}
+    reference, path = write(tmp_path, family_of(model_type), taken)
     tokens = random_tokens(2, LENGTH)
     assert_close(load(path).logits(tokens), reference_logits(reference, tokens))
 

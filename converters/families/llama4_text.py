@@ -20,6 +20,7 @@ from ..blocks import (
     renamed_rows,
     transposed_expert_rows,
 )
+from ..gguf_column import ATTENTION_BIAS, GATES_AND_UPS, GgufColumn
 from ..hf_config import ACTIVATIONS, Fields
 from ..hf_decoder import (
     FULL,
@@ -47,6 +48,24 @@ DEFAULTS = {
     **{"interleave_moe_layer_step": 1, "use_qk_norm": True, "no_rope_layers": None, "no_rope_layer_interval": 4},
     **{"attention_chunk_size": 8192, "attn_temperature_tuning": True, "floor_scale": 8192, "attn_scale": 0.1},
 }
+# GGUF has no key for what is the same in both published models; of norms of heads the number of experts tells.
+GGUF = GgufColumn(
+    "llama4",
+    experts=True,
+    fields={
+        **{"feed_forward_length": "intermediate_size_mlp", "expert_feed_forward_length": "intermediate_size"},
+        **{"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+        "interleave_moe_layer_step": "interleave_moe_layer_step",
+    },
+    present=ATTENTION_BIAS,
+    fixed={"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1, "no_rope_layer_interval": 4},
+    # A chunk is meant, and 0 would be none.
+    neutral={"attention.sliding_window": 8192},
+    derive=lambda found: {**found, "use_qk_norm": found["num_local_experts"] != 128},
+    patterns={"experts.down_proj": "experts ffn embed -> experts embed ffn"},
+    tensors={"experts.down_proj": "blk.{i}.ffn_down_exps.weight"},
+    divided={"gate_up_proj": GATES_AND_UPS},
+)
 TINY = {
     **tiny("llama4_text", "Llama4ForCausalLM", num_hidden_layers=3, intermediate_size_mlp=56, num_local_experts=6),
     **{"num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 3, "rope_theta": 500000.0},
