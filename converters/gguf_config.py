@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from .gguf_column import GgufColumn
 ROPE_DIVISORS = "rope_freqs.weight"
 # The divisors of LongRoPE, which the configuration has as they are.
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+# A divisor by which a frequency as good as stands still; all of these are written as 1e30.
+_STANDS_STILL = 1e29
 PASSENGERS = (ROPE_DIVISORS, LONG_FACTORS, SHORT_FACTORS)
 
 # Keys that `hf_config` translates, or that say how a file came to be.
@@ -121,7 +124,7 @@ def hf_config(
     usual = {
         "vocab_size": _vocabulary(metadata, values, tensors),
         "hidden_size": embed,
-        "intermediate_size": values.integer("feed_forward_length"),
+        "intermediate_size": None if "feed_forward_length" in column.fields else values.integer("feed_forward_length"),
         "num_hidden_layers": values.integer("block_count"),
         "num_attention_heads": heads,
         **widths,
@@ -366,13 +369,17 @@ def _scaling_from_divisors(
         )
     if np.all(divisors == 1):
         return None
-    # The length of every published checkpoint comes first: where no frequency is interpolated, several fit.
-    for original in (8192, *(1 << bits for bits in range(24))):
+    stands = divisors >= _STANDS_STILL
+    if np.all(stands | (divisors == 1)):
+        return {"rope_type": "proportional", "partial_rotary_factor": 1 - float(stands.mean())}
+    # The length of every published checkpoint comes first: where no frequency is interpolated, several fit. In Llama 4
+    # none is, for the two factors are equal; those a little apart say the same without dividing by nothing.
+    for high, original in product((4.0, 1.0001), (8192, *(1 << bits for bits in range(24)))):
         scaling = {
             "rope_type": "llama3",
             "factor": round(float(divisors.max()), 4),
             "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
+            "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
         if np.allclose(llama3_divisors(frequencies, scaling), divisors, rtol=1e-5, atol=0):

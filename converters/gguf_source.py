@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
-from zoo.models.config import GatedDeltaNet, ModelConfig
+from zoo.models.config import Attention, GatedDeltaNet, ModelConfig
 from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
@@ -85,9 +85,7 @@ def _find(
         places_of_row, wrong = _place(file, column, binding, parameters, _offset(network, binding.natives[0]), used)
         places |= places_of_row
         problems += wrong
-    if FURTHER_TOKENS in column.fields:
-        # Blocks after the last one predict further tokens, and take no part in this.
-        used |= {name for name in file.tensors if (i := _block(name)) is not None and i >= len(network.layers)}
+    used |= {name for name in file.tensors if _takes_no_part(name, column, network)}
     problems += [f"unknown tensor {name} {list(t.shape)}" for name, t in file.tensors.items() if name not in used]
     return places, problems
 
@@ -198,10 +196,17 @@ def _offset(network: ModelConfig, native: str) -> float:
     return mixer.norm.offset if isinstance(mixer, GatedDeltaNet) else network.final_norm.offset
 
 
-def _block(name: str) -> int | None:
-    """The number of the block that a tensor of this name belongs to."""
-    found = re.match(r"blk\.(\d+)\.", name)
-    return int(found[1]) if found else None
+def _takes_no_part(name: str, column: GgufColumn, network: ModelConfig) -> bool:
+    """Whether a tensor is of a block that predicts further tokens, or of keys and values where another's are used."""
+    found = re.fullmatch(r"blk\.(\d+)\.(.*)", name)
+    if found is None:
+        return False
+    index = int(found[1])
+    if index >= len(network.layers):
+        return FURTHER_TOKENS in column.fields
+    mixer = network.layers[index].attn
+    shares = isinstance(mixer, Attention) and mixer.shares is not None
+    return shares and found[2] in ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
 
 
 @cache

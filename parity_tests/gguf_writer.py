@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import MODEL_ARCH_NAMES, ExpertGatingFuncType, GGUFWriter, RopeScalingType, TokenType, get_tensor_name_map
+from gguf import (
+    MODEL_ARCH_NAMES,
+    ExpertGatingFuncType,
+    GGMLQuantizationType,
+    GGUFWriter,
+    RopeScalingType,
+    TokenType,
+    get_tensor_name_map,
+)
+from gguf.quants import quantize
 
 # Architectures by model_type, where the names differ.
 ARCHITECTURES: Mapping[str, str] = {
     "mixtral": "llama",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "gpt_neox": "gptneox",
     "cohere": "command-r",
     "qwen2_moe": "qwen2moe",
@@ -45,7 +55,8 @@ Tensor = np.ndarray[Any, Any]
 def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
     """Writes the file of a config.json and the tensors of its checkpoint.
 
-    With the field `older`, as converters did before latent attention was computed with the latents themselves.
+    With the field `older`, as converters did before they took some tensors apart and wrote groups of experts; with
+    the field `mxfp4` experts are in blocks of four bits.
     """
     model_type = config["model_type"]
     name = ARCHITECTURES.get(model_type, model_type.replace("_", "-") if model_type == "gpt_oss" else model_type)
@@ -57,7 +68,12 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tens
     for source, tensor in _modified(model_type, config, tensors):
         target = names.get_name(source, (".weight", ".bias")) or _other_names(source)
         assert target is not None, f"llama.cpp has no tensor for {source} of {name}"
-        writer.add_tensor(target, np.ascontiguousarray(tensor, np.float32))
+        values = np.ascontiguousarray(tensor, np.float32)
+        if config.get("mxfp4") and target.endswith("_exps.weight"):
+            kind = GGMLQuantizationType.MXFP4
+            writer.add_tensor(target, quantize(values, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(target, values)
     for target, tensor in _rope_tensors(config):
         writer.add_tensor(target, tensor.astype(np.float32))
     writer.write_header_to_file()
@@ -69,6 +85,8 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tens
 
 def _other_names(source: str) -> str | None:
     """Names that the converter gives itself, where the library's table does not lead to them."""
+    if found := re.fullmatch(r"model\.layers\.(\d+)\.router\.(scale|per_expert_scale)", source):
+        return f"blk.{found[1]}.{'ffn_gate_inp' if found[2] == 'scale' else 'ffn_down_exps'}.scale"
     found = re.fullmatch(r"model\.layers\.(\d+)\.linear_attn\.in_proj_(qkv|z)\.weight", source)
     return f"blk.{found[1]}.attn_{'qkv' if found[2] == 'qkv' else 'gate'}.weight" if found else None
 
@@ -126,6 +144,10 @@ def _modified(
             parts = ("gate", "up") if "gate_up" in name else ("down",)
             for part, values in zip(parts, np.split(rows, len(parts), 1), strict=True):
                 yield _expert_name(name, part), values
+        elif model_type == "gemma4_text" and name.endswith((".router.scale", ".per_expert_scale")):
+            yield name, tensor
+        elif model_type == "gemma4_text" and (name.endswith("layer_scalar") or ".experts." in name):
+            yield f"{name}.weight", tensor
         elif name.endswith(".e_score_correction_bias"):
             yield name.replace("_bias", ".bias"), tensor
         elif name.endswith("kv_b_proj.weight") and not config.get("older"):
@@ -195,11 +217,15 @@ def permute(weights: Tensor, heads: int) -> Tensor:
 
 
 def _rope_tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    scaling = config.get("rope_scaling") or {}
+    scaling = _rope(config)
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "longrope":
         yield "rope_factors_long.weight", np.array(scaling["long_factor"])
         yield "rope_factors_short.weight", np.array(scaling["short_factor"])
+    if kind == "proportional":
+        pairs = config["global_head_dim"] // 2
+        turning = int(config["global_head_dim"] * scaling["partial_rotary_factor"] / 2)
+        yield "rope_freqs.weight", np.array([1.0] * turning + [1e30] * (pairs - turning))
     if kind == "llama3":
         yield "rope_freqs.weight", np.array(llama3_divisors(config, scaling))
 
@@ -246,6 +272,8 @@ def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
     latent = first("kv_lora_rank") and not config.get("older")
     add(writer.add_head_count_kv, 1 if latent else first("num_key_value_heads", "num_kv_heads"))
     add(writer.add_rope_freq_base, _rope(config).get("rope_theta", first("rope_theta", "rotary_emb_base")))
+    local = (config.get("rope_parameters") or {}).get("sliding_attention", {})
+    add(writer.add_rope_freq_base_swa, local.get("rope_theta"))
     add(writer.add_layer_norm_rms_eps, first("rms_norm_eps"))
     add(writer.add_layer_norm_eps, first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"))
     head_dim = first("head_dim") or embed // heads
@@ -253,7 +281,7 @@ def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     add(writer.add_expert_count, first("num_local_experts", "num_experts"))
-    add(writer.add_expert_used_count, first("num_experts_per_tok"))
+    add(writer.add_expert_used_count, first("num_experts_per_tok", "top_k_experts"))
     older = config.get("older", False)
     add(writer.add_expert_group_count, None if older else first("n_group"))
     add(writer.add_expert_group_used_count, None if older else first("topk_group"))
@@ -431,7 +459,7 @@ def _ministral3(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) ->
 
 
 def _lfm2(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    count, indices = config["num_hidden_layers"], config.get("full_attn_idxs")
+    count, indices = config["num_hidden_layers"], config.get("full_attn_idxs", ())
     types = config.get("layer_types") or ["full_attention" if index in indices else "conv" for index in range(count)]
     writer.add_head_count_kv([0 if kind == "conv" else config["num_key_value_heads"] for kind in types])
     writer.add_shortconv_l_cache(config.get("conv_L_cache", 3))
@@ -473,6 +501,29 @@ def _llama4(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> Non
     writer.add_expert_feed_forward_length(config["intermediate_size"])
 
 
+def _gemma4(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
+    _gemma3(writer, config, head_dim)
+    count, shared, width = config["num_hidden_layers"], config["num_kv_shared_layers"], config["global_head_dim"]
+    slide = [kind == "sliding_attention" for kind in config["layer_types"]]
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+    writer.add_sliding_window_pattern(slide)
+    writer.add_key_length(width)
+    writer.add_value_length(width)
+    writer.add_key_length_swa(head_dim)
+    writer.add_value_length_swa(head_dim)
+    if config.get("moe_intermediate_size") is not None:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if config.get("use_double_wide_mlp"):
+        ffn = config["intermediate_size"]
+        writer.add_feed_forward_length([ffn if index < count - shared else 2 * ffn for index in range(count)])
+    if config.get("num_global_key_value_heads") is not None:
+        heads = config["num_key_value_heads"], config["num_global_key_value_heads"]
+        writer.add_head_count_kv([heads[0] if slides else heads[1] for slides in slide])
+    writer.add_rope_dimension_count(width)
+    writer.add_rope_dimension_count_swa(head_dim)
+
+
 def _gpt_oss(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
     writer.add_sliding_window(config["sliding_window"])
     writer.add_expert_feed_forward_length(config["intermediate_size"])
@@ -505,6 +556,7 @@ _OWN: Mapping[str, Callable[[GGUFWriter, Mapping[str, Any], int], None]] = {
     "gpt_oss": _gpt_oss,
     "glm4_moe": _glm4_moe,
     "olmo3": _olmo3,
+    "gemma4_text": _gemma4,
     "llama4_text": _llama4,
     "qwen3_next": _qwen3_next,
     "qwen3_5_text": _qwen3_5,

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM
 from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES, load_gguf_checkpoint
@@ -21,6 +23,7 @@ from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURE
 from zoo.converters.family import Family, families
 from zoo.converters.gguf_source import open_gguf
 from zoo.converters.gguf_to_hf import gguf_to_hf
+from zoo.models.errors import ZooError
 
 from .gguf_writer import write_gguf
 from .reference import assert_close, load, random_tokens, reference_logits, write_checkpoint
@@ -75,13 +78,6 @@ TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
     "gpt_oss": {"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "layer_types": ...},
     "deepseek_v3": {"rope_interleave": True},
     "deepseek_v3-biases, uneven magnitudes": {"rope_scaling": YARN},
-    # Layers with a window have the same base.
-    "olmo3-layer types, new spelling": {
-        "rope_parameters": {
-            "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
-        },
-    },
     "ministral3": {"sliding_window": None},
     "qwen3_next": {
         **{"norm_topk_prob": True, "mlp_only_layers": ..., "layer_types": ..., "full_attention_interval": 2},
@@ -91,6 +87,14 @@ TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
         **{"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1, "attn_temperature_tuning": True},
         **{"num_hidden_layers": 5, "no_rope_layer_interval": 4, "no_rope_layers": ..., "layer_types": ...},
         **{"use_qk_norm": True, "moe_layers": ...},
+    },
+    "gemma4_text": {"hidden_activation": "gelu_pytorch_tanh"},
+    "gemma4_text-as transformers writes it": {
+        **{"per_layer_config": ..., "global_head_dim": 32},
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
     },
     "olmoe": {"norm_topk_prob": False},
 }
@@ -114,12 +118,14 @@ CASES = [
 
 def write(folder: Path, family: Family, changes: Mapping[str, Any]) -> tuple[Any, Path]:
     """A random Hugging Face model, and the GGUF file of it."""
-    older = changes.get("older", False)
-    in_file = {name: value for name, value in changes.items() if name != "older"}
+    only_written = ("older", "mxfp4")
+    in_file = {name: value for name, value in changes.items() if name not in only_written}
     reference = write_checkpoint(folder / "hf", family.tiny, **in_file)
     config = json.loads((folder / "hf" / "config.json").read_text(encoding="utf-8"))
     tensors = load_file(folder / "hf" / "model.safetensors")
-    return reference, write_gguf(folder / "model.gguf", {**config, "older": older}, tensors)
+    return reference, write_gguf(
+        folder / "model.gguf", {**config, **{name: changes.get(name) for name in only_written}}, tensors
+    )
 
 
 @pytest.mark.proves("gguf")
@@ -188,9 +194,45 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
     assert_close(load(path).logits(tokens), reference_logits(reference, tokens))
 
 
+def test_experts_in_blocks_of_four_bits(tmp_path: Path) -> None:
+    """As the files of gpt-oss have them, in the converter's own order of tensors."""
+    _, path = write(tmp_path, family_of("gpt_oss"), {"intermediate_size": 64, "mxfp4": True})
+    [gate, up] = (
+        dequantize(quantize(part, GGMLQuantizationType.MXFP4), GGMLQuantizationType.MXFP4)
+        for part in (
+            load_file(tmp_path / "hf" / "model.safetensors")["model.layers.1.mlp.experts.gate_up_proj"]
+            .swapaxes(1, 2)
+            .reshape(4, 64, 2, 32)
+            .transpose(2, 0, 1, 3)
+        )
+    )
+    read = open_gguf(path).read("model.layers.1.mlp.experts.gate_up_proj")
+    np.testing.assert_array_equal(read[..., ::2], gate.swapaxes(1, 2))
+    np.testing.assert_array_equal(read[..., 1::2], up.swapaxes(1, 2))
+
+
+def test_rates_that_do_not_decay_are_refused(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "hf", family_of("qwen3_next").tiny)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text(encoding="utf-8"))
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    tensors["model.layers.0.linear_attn.A_log"][:] = -np.inf
+    path = write_gguf(tmp_path / "model.gguf", config, tensors)
+    with pytest.raises(ZooError, match=r"model\.gguf: tensor blk\.0\.ssm_a holds rates of decay"):
+        load(path)
+
+
 # transformers leaves Falcon's queries, keys and values one below the other, which is right for one key head alone; it
-# has no names for StableLM's norms of heads, and none of Mixtral's at all. YaRN in a file of gpt-oss makes it fail.
-NOT_THERE = ("gpt_oss", "falcon-tiny", "falcon-one norm", "falcon-multi-head", "stablelm-side by side", "mixtral")
+# has no names for StableLM's norms of heads, and none of Mixtral's at all. YaRN in a file of gpt-oss makes it fail, and
+# it has no names for Gemma 4's scales of layers and of experts.
+NOT_THERE = (
+    "gpt_oss",
+    "gemma4",
+    "falcon-tiny",
+    "falcon-one norm",
+    "falcon-multi-head",
+    "stablelm-side by side",
+    "mixtral",
+)
 
 
 def is_read_by_transformers(case: Any) -> bool:

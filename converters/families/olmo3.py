@@ -29,9 +29,10 @@ DEFAULTS = defaults(50304, 4096, 11008, positions=2048, rms_norm_eps=1e-5, slidi
 
 
 def _with_layer_types(found: dict[str, Any]) -> dict[str, Any]:
-    """The pattern says of each layer whether it slides; those that do turn plainly, with the base of all."""
+    """The pattern says of each layer whether it slides; those that do turn plainly, with the same base if no other."""
     plain = {"rope_type": "default", "rope_theta": found["rope_theta"]}
-    ropes = {FULL: {**plain, **(found["rope_scaling"] or {})}, SLIDING: plain}
+    sliding = {**plain, "rope_theta": found["sliding_theta"] or plain["rope_theta"]}
+    ropes = {FULL: {**plain, **(found["rope_scaling"] or {})}, SLIDING: sliding}
     pattern = found["layer_types"]
     kinds = pattern and [SLIDING if slides else FULL for slides in pattern]
     return {**found, "layer_types": kinds, "rope_parameters": ropes}
@@ -40,9 +41,12 @@ def _with_layer_types(found: dict[str, Any]) -> dict[str, Any]:
 GGUF = GgufColumn(
     "olmo2",
     tells=lambda keys: bool(keys.get("attention.sliding_window")),
-    rename={"rope_theta": None, "rope_scaling": None},
-    fields={"attention.sliding_window": "sliding_window", "attention.sliding_window_pattern": "layer_types"},
-    absent={"layer_types": None},
+    rename=dict.fromkeys(("rope_theta", "rope_scaling", "sliding_theta")),
+    fields={
+        **{"attention.sliding_window": "sliding_window", "attention.sliding_window_pattern": "layer_types"},
+        "rope.freq_base_swa": "sliding_theta",
+    },
+    absent={"layer_types": None, "sliding_theta": None},
     present=ATTENTION_BIAS,
     derive=_with_layer_types,
 )
