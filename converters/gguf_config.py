@@ -50,6 +50,8 @@ _TRANSLATED = (
     "rope.scaling.yarn_beta_slow",
     "rope.scaling.finetuned",
 )
+# What YaRN multiplies queries and keys by, where the original configuration said it; without YaRN it changes nothing.
+_YARN_FACTOR = "rope.scaling.yarn_attn_factor"
 # Keys that change the arithmetic unless they hold this value.
 _NEUTRAL: dict[str, Any] = {
     "expert_count": 0,
@@ -66,7 +68,7 @@ _NEUTRAL: dict[str, Any] = {
     "embedding_scale": 1.0,
     "rope.scaling.attn_factor": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
-    "rope.scaling.yarn_attn_factor": 1.0,
+    _YARN_FACTOR: 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
     # The order of the rows of q and k that all llama files have, named by the older ones.
     "tensor_data_layout": "Meta AI original pth",
@@ -301,6 +303,8 @@ def _not_understood(values: _Values, column: GgufColumn, tensors: Mapping[str, G
     if LONG_FACTORS in tensors:
         # Compared where the divisors are read.
         known.add("rope.scaling.attn_factor")
+    if values.values.get("rope.scaling.type") == "yarn":
+        known.add(_YARN_FACTOR)
     problems: list[str] = []
     for key, value in values.values.items():
         if key in known:
@@ -344,6 +348,7 @@ def _rope_scaling(values: _Values) -> dict[str, Any] | None:
             ),
             "beta_fast": values.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": values.number("rope.scaling.yarn_beta_slow", 1.0),
+            **({"attention_factor": values.number(_YARN_FACTOR)} if _YARN_FACTOR in values.values else {}),
         }
     values.problems.append(f"{values.prefix}rope.scaling.type is {kind!r}; known: none, linear, yarn")
     return None

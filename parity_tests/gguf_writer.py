@@ -309,6 +309,8 @@ def _add_rope_scaling(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
         writer.add_rope_scaling_type(RopeScalingType.YARN)
         writer.add_rope_scaling_factor(scaling["factor"])
         writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+        if "attention_factor" in scaling:
+            writer.add_rope_scaling_yarn_attn_factor(scaling["attention_factor"])
         for name in ("beta_fast", "beta_slow"):
             if name in scaling:
                 getattr(writer, f"add_rope_scaling_yarn_{name}")(scaling[name])

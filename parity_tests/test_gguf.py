@@ -78,6 +78,13 @@ TAKEN_FOR_GRANTED: Mapping[str, Mapping[str, Any]] = {
     "gpt_oss": {"swiglu_alpha": 1.702, "swiglu_limit": 7.0, "layer_types": ...},
     "deepseek_v3": {"rope_interleave": True},
     "deepseek_v3-biases, uneven magnitudes": {"rope_scaling": YARN},
+    # As the published checkpoints say it.
+    "olmo3-tied, biases": {
+        "rope_scaling": {
+            **{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+            "attention_factor": 1.3,
+        },
+    },
     "ministral3": {"sliding_window": None},
     "qwen3_next": {
         **{"norm_topk_prob": True, "mlp_only_layers": ..., "layer_types": ..., "full_attention_interval": 2},

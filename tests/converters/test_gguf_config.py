@@ -113,8 +113,12 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0}
                 "scaling.original_context_length": 32,
                 "scaling.yarn_beta_fast": 16.0,
                 "scaling.yarn_beta_slow": 2.0,
+                "scaling.yarn_attn_factor": 1.0,
             },
-            {**YARN, "original_max_position_embeddings": 32, "beta_fast": 16.0, "beta_slow": 2.0},
+            {
+                **{**YARN, "original_max_position_embeddings": 32, "beta_fast": 16.0, "beta_slow": 2.0},
+                "attention_factor": 1.0,
+            },
         ),
     ],
 )
