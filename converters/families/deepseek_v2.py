@@ -79,10 +79,7 @@ GGUF = GgufColumn(
     rename={"head_dim": None},
     fields={key: name for key, name in LATENT_FIELDS.items() if key != FURTHER_TOKENS},
     absent=LATENT_ABSENT,
-    present={
-        "attention_bias": ".attn_kv_a_mqa.bias",
-        "mlp_bias": (".ffn_gate.bias", ".ffn_gate_shexp.bias"),
-    },
+    present={"attention_bias": ".attn_kv_a_mqa.bias", "mlp_bias": (".ffn_gate.bias", ".ffn_gate_shexp.bias")},
     neutral={"expert_gating_func": SOFTMAX},
     derive=_without_silence,
     divided=LATENT_PARTS,

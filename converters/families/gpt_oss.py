@@ -1,7 +1,6 @@
 """gpt-oss: experts with a clamped gate, sinks, biases everywhere, and a window on every other layer.
 
-Experts lie in one tensor, not transposed, gates and ups row by row. Hugging Face files with MXFP4 blocks are not read
-yet; GGUF files with them are.
+Experts lie in one tensor, not transposed, gates and ups row by row. Of files with MXFP4 blocks only GGUF is read yet.
 """
 
 from __future__ import annotations
@@ -80,15 +79,14 @@ GGUF = GgufColumn(
     derive=_with_rope,
     patterns={"experts.down_proj": "experts ffn embed -> experts embed ffn"},
     tensors={
-        "sinks": "blk.{i}.attn_sinks.weight",
-        "experts.down_proj": "blk.{i}.ffn_down_exps.weight",
+        **{"sinks": "blk.{i}.attn_sinks.weight", "experts.down_proj": "blk.{i}.ffn_down_exps.weight"},
         "experts.down_proj_bias": "blk.{i}.ffn_down_exps.bias",
     },
     divided={
         "gate_up_proj": GATES_AND_UPS,
-        "gate_up_proj_bias": dict.fromkeys(
-            ("blk.{i}.ffn_gate_exps.bias", "blk.{i}.ffn_up_exps.bias"), "experts ffn -> experts ffn"
-        ),
+        "gate_up_proj_bias": {
+            f"blk.{{i}}.ffn_{part}_exps.bias": "experts ffn -> experts ffn" for part in ("gate", "up")
+        },
     },
 )
 SMALL = {**YARN, "factor": 4.0, "original_max_position_embeddings": 16}
