@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from zoo.models.config import Attention, GatedDeltaNet, Mixer, Norm, QkNorm
 
 from .blocks import ATTENTION, QK_NORMS
+from .gguf_column import Patterns
 from .hf_config import ACTIVATIONS, Fields
 from .hf_decoder import FULL, read_attention, read_layer_types, read_norm
 from .hf_rope import read_rope
@@ -52,6 +56,27 @@ LINEAR_VARIANT = {
     **{"layer_types": ["full_attention", "linear_attention"], "full_attention_interval": ..., "attention_bias": True},
     **{"tie_word_embeddings": True},
 }
+
+# GGUF has the taps of the channels without the axis between, and calls its sizes those of a state space.
+GGUF_CONVOLUTION: Patterns = (
+    *("[kv_heads head_dim] taps -> taps kv_heads head_dim",) * 2,
+    "[kv_heads group head_dim] taps -> taps kv_heads group head_dim",
+)
+GGUF_TENSORS = {"linear_attn.dt_bias": "blk.{i}.ssm_dt.bias"}
+GGUF_FIELDS = {
+    "ssm.conv_kernel": "linear_conv_kernel_dim",
+    "ssm.state_size": "linear_key_head_dim",
+    "ssm.group_count": "linear_num_key_heads",
+    "ssm.time_step_rank": "linear_num_value_heads",
+    "ssm.inner_size": "linear_value_head_dim",
+    "full_attention_interval": "full_attention_interval",
+}
+GGUF_ABSENT: Mapping[str, Any] = {"full_attention_interval": 4}
+
+
+def with_value_width(config: dict[str, Any]) -> dict[str, Any]:
+    """With the width of one head of values, in the place of the width of all of them that GGUF has."""
+    return {**config, "linear_value_head_dim": config["linear_value_head_dim"] // config["linear_num_value_heads"]}
 
 
 def read_mixers(fields: Fields) -> list[Mixer]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from .gguf_column import GgufColumn
 ROPE_DIVISORS = "rope_freqs.weight"
 # The divisors of LongRoPE, which the configuration has as they are.
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+# A divisor by which a frequency as good as stands still; all of these are written as 1e30.
+_STANDS_STILL = 1e29
 PASSENGERS = (ROPE_DIVISORS, LONG_FACTORS, SHORT_FACTORS)
 
 # Keys that `hf_config` translates, or that say how a file came to be.
@@ -47,6 +50,8 @@ _TRANSLATED = (
     "rope.scaling.yarn_beta_slow",
     "rope.scaling.finetuned",
 )
+# What YaRN multiplies queries and keys by, where the original configuration said it; without YaRN it changes nothing.
+_YARN_FACTOR = "rope.scaling.yarn_attn_factor"
 # Keys that change the arithmetic unless they hold this value.
 _NEUTRAL: dict[str, Any] = {
     "expert_count": 0,
@@ -63,7 +68,7 @@ _NEUTRAL: dict[str, Any] = {
     "embedding_scale": 1.0,
     "rope.scaling.attn_factor": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
-    "rope.scaling.yarn_attn_factor": 1.0,
+    _YARN_FACTOR: 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
     # The order of the rows of q and k that all llama files have, named by the older ones.
     "tensor_data_layout": "Meta AI original pth",
@@ -80,8 +85,17 @@ def column_of(metadata: Mapping[str, Any], where: str) -> tuple[Family, GgufColu
     found = [(family, family.gguf) for family in families() if family.gguf is not None]
     fitting = [(family, column) for family, column in found if column.architecture == architecture]
     if len(fitting) > 1:
-        experts = bool(metadata.get(f"{architecture}.expert_count", 0))
-        fitting = [(family, column) for family, column in fitting if column.experts == experts]
+        prefix = f"{architecture}."
+        keys = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
+        experts = bool(keys.get("expert_count", 0))
+        those = [(family, column) for family, column in fitting if column.experts == experts and column.tells(keys)]
+        if not those:
+            names = ", ".join(family.model_type for family, _ in fitting)
+            raise ZooError(
+                f"{where}: of the architecture {architecture} files of {names} are read, and the metadata "
+                f"({prefix}expert_count, {prefix}expert_gating_func) says that this is another"
+            )
+        fitting = those
     if not fitting:
         known = ", ".join(sorted({column.architecture for _, column in found}))
         raise ZooError(f"{where}: general.architecture is {architecture!r}; known: {known}")
@@ -106,21 +120,16 @@ def hf_config(
     values = _Values(prefix, {k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)})
     heads = values.integer("attention.head_count")
     embed = values.integer("embedding_length")
-    head_dim = values.integer("attention.key_length", embed // heads)
-    values.must_equal("attention.value_length", head_dim, "the width of a head")
-    dims = head_dim
-    if column.partial is None:
-        values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
-    else:
-        dims = values.integer("rope.dimension_count", head_dim)
+    widths = _latent_heads(values, heads) if column.latent else _heads(values, column, embed, heads)
+    head_dim = widths["head_dim"]
+    dims = values.integer("rope.dimension_count", head_dim)
     usual = {
         "vocab_size": _vocabulary(metadata, values, tensors),
         "hidden_size": embed,
-        "intermediate_size": values.integer("feed_forward_length"),
+        "intermediate_size": None if "feed_forward_length" in column.fields else values.integer("feed_forward_length"),
         "num_hidden_layers": values.integer("block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": values.integer("attention.head_count_kv", heads),
-        "head_dim": head_dim,
+        **widths,
         "hidden_act": "silu",
         "max_position_embeddings": values.integer("context_length"),
         column.epsilon: values.number(_epsilon_key(values)),
@@ -152,6 +161,44 @@ def hf_config(
     names = {name: column.rename.get(name, name) for name in usual}
     renamed = {new: usual[name] for name, new in names.items() if new is not None}
     return {"architectures": [family.architectures[0]], "model_type": family.model_type, **renamed}
+
+
+def _heads(values: _Values, column: GgufColumn, embed: int, heads: int) -> dict[str, Any]:
+    """How many heads keys have, and how wide a head is."""
+    head_dim = values.integer("attention.key_length", embed // heads)
+    values.must_equal("attention.value_length", head_dim, "the width of a head")
+    if column.partial is None:
+        values.must_equal("rope.dimension_count", head_dim, "the width of a head; a partial rotation is not supported")
+    own = "attention.head_count_kv" in column.fields
+    kv_heads = heads if own else values.integer("attention.head_count_kv", heads)
+    return {"num_key_value_heads": kv_heads, "head_dim": head_dim}
+
+
+def _latent_heads(values: _Values, heads: int) -> dict[str, Any]:
+    """The widths of latent attention.
+
+    Files have been written as for one head of keys that is the latent itself, with the widths of real heads beside it;
+    older ones as for these alone.
+    """
+    turned, latent = values.integer("rope.dimension_count"), values.integer("attention.kv_lora_rank")
+    suffix = ""
+    if "attention.key_length_mla" in values.values:
+        suffix = "_mla"
+        values.must_equal("attention.key_length", latent + turned, "the widths of the latent and of what turns")
+        values.must_equal("attention.value_length", latent, "the width of the latent")
+    values.must_equal("attention.head_count_kv", 1 if suffix else heads, "the heads of keys")
+    own = values.integer(f"attention.key_length{suffix}") - turned
+    if own <= 0:
+        values.problems.append(f"{values.prefix}attention.key_length{suffix}: expected more than {turned}, what turns")
+    return {
+        **{"num_key_value_heads": heads, "head_dim": turned, "kv_lora_rank": latent},
+        **{"qk_nope_head_dim": own, "qk_rope_head_dim": turned},
+        "v_head_dim": values.integer(f"attention.value_length{suffix}"),
+    }
+
+
+# Keys that only latent attention has.
+_LATENT = ("attention.kv_lora_rank", "attention.key_length_mla", "attention.value_length_mla")
 
 
 def _epsilon_key(values: _Values) -> str:
@@ -252,10 +299,12 @@ def _shortest(value: float) -> float:
 
 def _not_understood(values: _Values, column: GgufColumn, tensors: Mapping[str, GgufTensor]) -> list[str]:
     neutral = {**_NEUTRAL, **column.neutral}
-    known = {*_TRANSLATED, *column.fields}
+    known = {*_TRANSLATED, *column.fields, *(_LATENT if column.latent else ())}
     if LONG_FACTORS in tensors:
         # Compared where the divisors are read.
         known.add("rope.scaling.attn_factor")
+    if values.values.get("rope.scaling.type") == "yarn":
+        known.add(_YARN_FACTOR)
     problems: list[str] = []
     for key, value in values.values.items():
         if key in known:
@@ -299,6 +348,7 @@ def _rope_scaling(values: _Values) -> dict[str, Any] | None:
             ),
             "beta_fast": values.number("rope.scaling.yarn_beta_fast", 32.0),
             "beta_slow": values.number("rope.scaling.yarn_beta_slow", 1.0),
+            **({"attention_factor": values.number(_YARN_FACTOR)} if _YARN_FACTOR in values.values else {}),
         }
     values.problems.append(f"{values.prefix}rope.scaling.type is {kind!r}; known: none, linear, yarn")
     return None
@@ -324,13 +374,17 @@ def _scaling_from_divisors(
         )
     if np.all(divisors == 1):
         return None
-    # The length of every published checkpoint comes first: where no frequency is interpolated, several fit.
-    for original in (8192, *(1 << bits for bits in range(24))):
+    stands = divisors >= _STANDS_STILL
+    if np.all(stands | (divisors == 1)):
+        return {"rope_type": "proportional", "partial_rotary_factor": 1 - float(stands.mean())}
+    # The length of every published checkpoint comes first: where no frequency is interpolated, several fit. In Llama 4
+    # none is, for the two factors are equal; those a little apart say the same without dividing by nothing.
+    for high, original in product((4.0, 1.0001), (8192, *(1 << bits for bits in range(24)))):
         scaling = {
             "rope_type": "llama3",
             "factor": round(float(divisors.max()), 4),
             "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
+            "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
         if np.allclose(llama3_divisors(frequencies, scaling), divisors, rtol=1e-5, atol=0):

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
+from zoo.models.config import Attention, GatedDeltaNet, ModelConfig
 from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 
 from .family import Family
 from .gguf import GgufFile, GgufTensor
-from .gguf_column import GgufColumn
+from .gguf_column import FURTHER_TOKENS, GgufColumn
 from .gguf_config import PASSENGERS, column_of, hf_config
 from .layout import Binding, Pattern, Row, bind, fill, match
 from .source import FLOATS, SAFETENSORS_NAMES, TensorHeader
@@ -25,10 +26,10 @@ from .source import FLOATS, SAFETENSORS_NAMES, TensorHeader
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a Hugging Face tensor is in the file: in this tensor, or this member of it, arranged like this."""
+    """Where a Hugging Face tensor is in the file: in these tensors, or this member of one, arranged like this."""
 
-    tensor: GgufTensor
-    arrange: Callable[[np.ndarray], np.ndarray]
+    tensors: tuple[GgufTensor, ...]
+    arrange: Callable[..., np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class GgufSource:
 
     def read(self, name: str) -> np.ndarray:
         place = self._places[name]
-        return place.arrange(place.tensor.read())
+        return place.arrange(*(tensor.read() for tensor in place.tensors))
 
     def where(self, name: str) -> str:
         return str(self.file.path)
@@ -66,7 +67,7 @@ def open_gguf(path: Path) -> GgufSource:
         )
     parameters = abstract_parameters(network)
     # A family may name and divide its tensors in several ways; the file is the same for all of them.
-    results = [_find(file, column, table, parameters, network.final_norm.offset) for table in family.tables]
+    results = [_find(file, column, table, parameters, network) for table in family.tables]
     places, problems = min(results, key=lambda result: len(result[1]))
     report_all(problems, f"{path}: the tensors do not fit the metadata:")
     headers = {name: header for name, (header, _) in places.items()}
@@ -74,40 +75,138 @@ def open_gguf(path: Path) -> GgufSource:
 
 
 def _find(
-    file: GgufFile, column: GgufColumn, table: Sequence[Row], parameters: Mapping[str, Any], offset: float
+    file: GgufFile, column: GgufColumn, table: Sequence[Row], parameters: Mapping[str, Any], network: ModelConfig
 ) -> tuple[dict[str, tuple[TensorHeader, _Place]], list[str]]:
     """The place of each tensor that a table names, and what is wrong."""
     places: dict[str, tuple[TensorHeader, _Place]] = {}
     used: set[str] = set(PASSENGERS)
     bindings, problems = bind(table, parameters)
     for binding in bindings:
-        template = gguf_name(column, binding.row.source)
-        name = fill(template, match(binding.row.source, binding.sources[0]) or {}) if template else None
-        stacked = (len(binding.sources),) if binding.row.stacked_index is not None else ()
-        if name is None or name not in file.tensors:
-            shape = [*stacked, *binding.source_shape]
-            problems.append(f"missing tensor {name or binding.sources[0]}, expected with shape {shape}")
+        places_of_row, wrong = _place(file, column, binding, parameters, _offset(network, binding.natives[0]), used)
+        places |= places_of_row
+        problems += wrong
+    used |= {name for name in file.tensors if _takes_no_part(name, column, network)}
+    problems += [f"unknown tensor {name} {list(t.shape)}" for name, t in file.tensors.items() if name not in used]
+    return places, problems
+
+
+def _place(
+    file: GgufFile,
+    column: GgufColumn,
+    binding: Binding,
+    parameters: Mapping[str, Any],
+    offset: float,
+    used: set[str],
+) -> tuple[dict[str, tuple[TensorHeader, _Place]], list[str]]:
+    """The places of a binding's source tensors, and what is wrong; the file's tensors among them are noted as used."""
+    template = gguf_name(column, binding.row.source)
+    name = fill(template, _indices(binding)) if template else None
+    parts = _parts(column, binding, parameters)
+    # Of what the converter divides, older files may have the whole.
+    if parts and name not in file.tensors:
+        shapes = {part.sources[0]: part.source_shape for part in parts}
+        found, problems = _floats(file, shapes, used)
+        if problems:
+            return {}, problems
+        kinds = {tensor.dtype for tensor in found}
+        kind = kinds.pop() if len(kinds) == 1 else np.dtype(np.float32)
+        header = TensorHeader(SAFETENSORS_NAMES[kind], binding.source_shape)
+        return {binding.sources[0]: (header, _Place(tuple(found), _joined(binding, parts, kind)))}, []
+    stacked = (len(binding.sources),) if binding.row.stacked_index is not None else ()
+    whole = {name or binding.sources[0]: (*stacked, *binding.source_shape)}
+    found, problems = _floats(file, whole, used, check_shapes=False)
+    if problems:
+        return {}, problems
+    [tensor] = found
+    members = tensor.members() if stacked else [tensor]
+    arranged = _arrangement(column, binding, members[0].shape, parameters)
+    if isinstance(arranged, list) or len(members) != len(binding.sources):
+        expected = [*stacked, *(arranged if isinstance(arranged, list) else binding.source_shape)]
+        return {}, [f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {expected}"]
+    # GGUF holds the scales of norms as they multiply; some families' files hold what is added to an offset. Of rates
+    # at which a state decays it holds what time is multiplied by, families' files the logarithm.
+    kept = offset == 0
+    arrange = arranged if kept else _unshifted(arranged, offset)
+    if binding.natives[0].endswith(".decay_rate"):
+        kept, arrange = False, _logarithms(arranged, f"{file.path}: tensor {name}")
+    header = TensorHeader(SAFETENSORS_NAMES[tensor.dtype] if kept else "F32", binding.source_shape)
+    return {
+        source: (header, _Place((member,), arrange)) for source, member in zip(binding.sources, members, strict=True)
+    }, []
+
+
+def _floats(
+    file: GgufFile, shapes: Mapping[str, tuple[int, ...]], used: set[str], *, check_shapes: bool = True
+) -> tuple[list[GgufTensor], list[str]]:
+    """The file's tensors of these names and shapes, noted as used, and what is wrong."""
+    found: list[GgufTensor] = []
+    problems: list[str] = []
+    for name, shape in shapes.items():
+        if name not in file.tensors:
+            problems.append(f"missing tensor {name}, expected with shape {list(shape)}")
             continue
         used.add(name)
         tensor = file.tensors[name]
-        if SAFETENSORS_NAMES[tensor.dtype] not in FLOATS:
-            found = SAFETENSORS_NAMES[tensor.dtype]
-            problems.append(f"tensor {name} holds {found}, expected floating point or a quantisation of it")
-            continue
-        members = tensor.members() if stacked else [tensor]
-        arranged = _arrangement(column, binding, members[0].shape, parameters)
-        if isinstance(arranged, list) or len(members) != len(binding.sources):
-            expected = [*stacked, *(arranged if isinstance(arranged, list) else binding.source_shape)]
-            problems.append(f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {expected}")
-            continue
-        # GGUF holds the scales of norms as they multiply; some families' files hold what is added to an offset.
-        shifted = offset != 0 and binding.natives[0].endswith(".scale")
-        arrange = _unshifted(arranged, offset) if shifted else arranged
-        header = TensorHeader("F32" if shifted else SAFETENSORS_NAMES[tensor.dtype], binding.source_shape)
-        for source, member in zip(binding.sources, members, strict=True):
-            places[source] = header, _Place(member, arrange)
-    problems += [f"unknown tensor {name} {list(t.shape)}" for name, t in file.tensors.items() if name not in used]
-    return places, problems
+        kind = SAFETENSORS_NAMES[tensor.dtype]
+        if kind not in FLOATS:
+            problems.append(f"tensor {name} holds {kind}, expected floating point or a quantisation of it")
+        elif check_shapes and tensor.shape != shape:
+            problems.append(f"tensor {name} has shape {list(tensor.shape)}, the metadata asks for {list(shape)}")
+        else:
+            found.append(tensor)
+    return found, problems
+
+
+def _indices(binding: Binding) -> dict[str, int]:
+    return match(binding.row.source, binding.sources[0]) or {}
+
+
+def _parts(column: GgufColumn, binding: Binding, parameters: Mapping[str, Any]) -> list[Binding]:
+    """The file's own division of a source tensor, one binding for each of its tensors; none where it has the whole."""
+    divided = next((parts for end, parts in column.divided.items() if binding.row.source.endswith(end)), {})
+    result: list[Binding] = []
+    natives = list(binding.natives)
+    for name, patterns in divided.items():
+        count = 1 if isinstance(patterns, str) else len(patterns)
+        mine, natives = natives[:count], natives[count:]
+        row = Row(fill(name, _indices(binding)), mine[0] if isinstance(patterns, str) else tuple(mine), patterns)
+        [part], _ = bind([row], {native: parameters[native] for native in mine})
+        result.append(part)
+    return result
+
+
+def _joined(binding: Binding, parts: Sequence[Binding], kind: np.dtype) -> Callable[..., np.ndarray]:
+    """What makes a source tensor of the file's tensors that divide its parameters among them."""
+
+    def join(*arrays: np.ndarray) -> np.ndarray:
+        natives = (
+            native for part, array in zip(parts, arrays, strict=True) for native in part.import_([array.astype(kind)])
+        )
+        return binding.export(list(natives))[0]
+
+    return join
+
+
+def _offset(network: ModelConfig, native: str) -> float:
+    """What a norm adds to its scale; 0 for what is no scale of a norm."""
+    if not native.endswith(".scale"):
+        return 0.0
+    found = match("layers.{i}.attn.norm.scale", native)
+    mixer = network.layers[found["i"]].attn if found else None
+    return mixer.norm.offset if isinstance(mixer, GatedDeltaNet) else network.final_norm.offset
+
+
+def _takes_no_part(name: str, column: GgufColumn, network: ModelConfig) -> bool:
+    """Whether a tensor is of a block that predicts further tokens, or of keys and values where another's are used."""
+    found = re.fullmatch(r"blk\.(\d+)\.(.*)", name)
+    if found is None:
+        return False
+    index = int(found[1])
+    if index >= len(network.layers):
+        return FURTHER_TOKENS in column.fields
+    mixer = network.layers[index].attn
+    shares = isinstance(mixer, Attention) and mixer.shares is not None
+    return shares and found[2] in ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
 
 
 @cache
@@ -165,3 +264,13 @@ def _arrangement(
 
 def _unshifted(arrange: Callable[[np.ndarray], np.ndarray], offset: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda array: arrange(array).astype(np.float32) - np.float32(offset)
+
+
+def _logarithms(arrange: Callable[[np.ndarray], np.ndarray], what: str) -> Callable[[np.ndarray], np.ndarray]:
+    def read(array: np.ndarray) -> np.ndarray:
+        rates = -arrange(array).astype(np.float64)
+        if not np.all(rates > 0):
+            raise ZooError(f"{what} holds rates of decay, which are all below 0; the largest is {-rates.min():g}")
+        return np.log(rates).astype(np.float32)
+
+    return read

@@ -8,26 +8,38 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import MODEL_ARCH_NAMES, GGUFWriter, RopeScalingType, TokenType, get_tensor_name_map
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
+from gguf.quants import quantize
+
+from .gguf_metadata import add_metadata, add_vocabulary, blocks, rope_of
 
 # Architectures by model_type, where the names differ.
 ARCHITECTURES: Mapping[str, str] = {
     "mixtral": "llama",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "gpt_neox": "gptneox",
     "cohere": "command-r",
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
+    "glm4_moe": "glm4moe",
+    "olmo3": "olmo2",
+    "llama4_text": "llama4",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
+    "ministral3": "mistral3",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
 }
 # Those whose queries and keys llama.cpp rotates as neighbouring pairs, though their checkpoints have halves.
-PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3")
+PERMUTED = ("llama", "mixtral", "granite", "granitemoe", "smollm3", "ministral3")
 # Those whose norms multiply by 1 + weight, which the converter adds.
-ONE_ADDED = ("gemma", "gemma2", "gemma3_text", "nemotron")
+ONE_ADDED = ("gemma", "gemma2", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5_text")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(.*)")
 HEAD_NORM = re.compile(r"(.*\.[qk]_layernorm)\.norms\.(\d+)(\.weight)")
 
@@ -35,18 +47,27 @@ Tensor = np.ndarray[Any, Any]
 
 
 def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-    """Writes the file of a config.json and the tensors of its checkpoint."""
+    """Writes the file of a config.json and the tensors of its checkpoint.
+
+    With the field `older`, as converters did before they took some tensors apart and wrote groups of experts; with
+    the field `mxfp4` experts are in blocks of four bits.
+    """
     model_type = config["model_type"]
     name = ARCHITECTURES.get(model_type, model_type.replace("_", "-") if model_type == "gpt_oss" else model_type)
     architecture = next(arch for arch, known in MODEL_ARCH_NAMES.items() if known == name)
     writer = GGUFWriter(path, name)
-    _add_metadata(writer, config)
-    _add_vocabulary(writer, config)
-    names = get_tensor_name_map(architecture, config.get("num_hidden_layers", config.get("n_layer")))
+    add_metadata(writer, config)
+    add_vocabulary(writer, config)
+    names = get_tensor_name_map(architecture, blocks(config))
     for source, tensor in _modified(model_type, config, tensors):
-        target = names.get_name(source, (".weight", ".bias"))
+        target = names.get_name(source, (".weight", ".bias")) or _other_names(source)
         assert target is not None, f"llama.cpp has no tensor for {source} of {name}"
-        writer.add_tensor(target, np.ascontiguousarray(tensor, np.float32))
+        values = np.ascontiguousarray(tensor, np.float32)
+        if config.get("mxfp4") and target.endswith("_exps.weight"):
+            kind = GGMLQuantizationType.MXFP4
+            writer.add_tensor(target, quantize(values, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(target, values)
     for target, tensor in _rope_tensors(config):
         writer.add_tensor(target, tensor.astype(np.float32))
     writer.write_header_to_file()
@@ -56,7 +77,12 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Tens
     return path
 
 
-# ------------------------------------------------------------------------------------------------------- tensors
+def _other_names(source: str) -> str | None:
+    """Names that the converter gives itself, where the library's table does not lead to them."""
+    if found := re.fullmatch(r"model\.layers\.(\d+)\.router\.(scale|per_expert_scale)", source):
+        return f"blk.{found[1]}.{'ffn_gate_inp' if found[2] == 'scale' else 'ffn_down_exps'}.scale"
+    found = re.fullmatch(r"model\.layers\.(\d+)\.linear_attn\.in_proj_(qkv|z)\.weight", source)
+    return f"blk.{found[1]}.attn_{'qkv' if found[2] == 'qkv' else 'gate'}.weight" if found else None
 
 
 def _modified(
@@ -73,6 +99,8 @@ def _modified(
             yield name, tensor.T
         elif model_type in PERMUTED and re.search(r"\.[qk]_proj\.(weight|bias)$", name):
             yield name, permute(tensor, heads if ".q_proj." in name else kv_heads)
+        elif ".linear_attn." in name:
+            yield from _linear(model_type, config, name, tensor)
         elif model_type in ONE_ADDED and name.endswith("norm.weight"):
             yield name, tensor + np.float32(1)
         elif model_type == "gpt_neox" and ".query_key_value." in name:
@@ -84,6 +112,36 @@ def _modified(
             head_dim = whole.shape[2]
             yield name, np.concatenate([part.reshape(-1, *tensor.shape[1:]) for part in parts])
             assert head_dim * heads == config["hidden_size"]
+        elif name.endswith("block_sparse_moe.input_linear.weight"):
+            gate, up = np.split(tensor, 2, -2)
+            yield _expert_name(name, "gate"), gate
+            yield _expert_name(name, "up"), up
+        elif model_type == "gpt_oss" and name.endswith("sinks"):
+            yield f"{name}.weight", tensor
+        elif model_type == "gpt_oss" and ".experts." in name:
+            kind = "bias" if name.endswith("_bias") else "weight"
+            rows = tensor.swapaxes(1, 2) if kind == "weight" else tensor
+            names = ("gate", "up") if "gate_up" in name else ("down",)
+            for index, part in enumerate(names):
+                yield _expert_name(name, part, kind), rows[:, index :: len(names)]
+        elif model_type == "llama4_text" and re.search(r"\.experts\.(gate_up|down)_proj$", name):
+            rows = tensor.swapaxes(1, 2)
+            parts = ("gate", "up") if "gate_up" in name else ("down",)
+            for part, values in zip(parts, np.split(rows, len(parts), 1), strict=True):
+                yield _expert_name(name, part), values
+        elif model_type == "gemma4_text" and name.endswith((".router.scale", ".per_expert_scale")):
+            yield name, tensor
+        elif model_type == "gemma4_text" and (name.endswith("layer_scalar") or ".experts." in name):
+            yield f"{name}.weight", tensor
+        elif name.endswith(".e_score_correction_bias"):
+            yield name.replace("_bias", ".bias"), tensor
+        elif name.endswith("kv_b_proj.weight") and not config.get("older"):
+            whole = tensor.reshape(heads, -1, tensor.shape[-1])
+            keys, values = np.split(whole, [config["qk_nope_head_dim"]], 1)
+            yield name.replace("kv_b_proj", "k_b_proj"), keys.swapaxes(1, 2)
+            yield name.replace("kv_b_proj", "v_b_proj"), values
+        elif "conv.conv" in name:
+            yield name, tensor.squeeze(1) if tensor.ndim == 3 else tensor
         elif name.endswith("shared_expert_gate.weight"):
             yield name, tensor.squeeze()
         elif (found := EXPERT.fullmatch(name)) or (found := HEAD_NORM.fullmatch(name)):
@@ -92,6 +150,46 @@ def _modified(
             yield name, tensor
     for name, members in stacks.items():
         yield name, np.stack([members[index] for index in range(len(members))])
+
+
+def _linear(model_type: str, config: Mapping[str, Any], name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What linear attention is made of."""
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    group, width, embed = values // keys, config["linear_value_head_dim"], config["hidden_size"]
+    all_keys = keys * config["linear_key_head_dim"]
+
+    def tiled(part: Tensor) -> Tensor:
+        """The first of each group of heads, then the second of each, in the files of Qwen3.5."""
+        if model_type == "qwen3_next":
+            return part
+        return part.reshape(keys, group, -1).swapaxes(0, 1).reshape(part.shape)
+
+    if name.endswith("in_proj_qkvz.weight") and not config.get("older"):
+        rows = np.split(tensor.reshape(keys, -1, embed), np.cumsum([all_keys // keys] * 2 + [group * width]), 1)
+        *queries, gate = (part.reshape(-1, embed) for part in rows)
+        yield name.replace("in_proj_qkvz", "in_proj_qkv"), np.concatenate(queries)
+        yield name.replace("in_proj_qkvz", "in_proj_z"), gate
+    elif name.endswith(("in_proj_qkv.weight", "conv1d.weight")):
+        whole = tensor.reshape(len(tensor), -1)
+        yield name, np.concatenate([whole[: 2 * all_keys], tiled(whole[2 * all_keys :])])
+    elif name.endswith("out_proj.weight"):
+        yield name, tiled(tensor.T).T
+    elif name.endswith("A_log"):
+        yield name, -np.exp(tiled(tensor))
+    elif name.endswith("dt_bias"):
+        yield name.replace("dt_bias", "dt_proj.bias"), tiled(tensor)
+    else:
+        yield (
+            name,
+            tensor if name.endswith(("norm.weight", "in_proj_ba.weight", "in_proj_qkvz.weight")) else tiled(tensor),
+        )
+
+
+def _expert_name(name: str, part: str, kind: str = "weight") -> str:
+    """A name that the library has for all experts' gates, ups or downs of the layer that a tensor belongs to."""
+    found = re.search(r"layers\.(\d+)\.", name)
+    assert found is not None
+    return f"model.layers.{found[1]}.mlp.experts.{part}_proj.{kind}"
 
 
 def permute(weights: Tensor, heads: int) -> Tensor:
@@ -104,11 +202,15 @@ def permute(weights: Tensor, heads: int) -> Tensor:
 
 
 def _rope_tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    scaling = config.get("rope_scaling") or {}
+    scaling = rope_of(config)
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "longrope":
         yield "rope_factors_long.weight", np.array(scaling["long_factor"])
         yield "rope_factors_short.weight", np.array(scaling["short_factor"])
+    if kind == "proportional":
+        pairs = config["global_head_dim"] // 2
+        turning = int(config["global_head_dim"] * scaling["partial_rotary_factor"] / 2)
+        yield "rope_freqs.weight", np.array([1.0] * turning + [1e30] * (pairs - turning))
     if kind == "llama3":
         yield "rope_freqs.weight", np.array(llama3_divisors(config, scaling))
 
@@ -129,178 +231,3 @@ def llama3_divisors(config: Mapping[str, Any], scaling: Mapping[str, Any]) -> It
             smooth = (original / wavelength - low) / (high - low)
             result.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
     return result
-
-
-# ------------------------------------------------------------------------------------------------------ metadata
-
-
-def _add_metadata(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
-    """What the converter's base class writes for every architecture, and then what is the architecture's own."""
-
-    def first(*names: str) -> Any:
-        return next((config[name] for name in names if config.get(name) is not None), None)
-
-    def add(method: Callable[[Any], None], value: Any) -> None:
-        if value is not None:
-            method(value)
-
-    model_type, heads = config["model_type"], first("num_attention_heads", "n_head")
-    embed = first("hidden_size", "n_embd", "n_embed")
-    writer.add_block_count(first("num_hidden_layers", "n_layer"))
-    writer.add_context_length(first("max_position_embeddings", "n_positions") or 2048)
-    writer.add_embedding_length(embed)
-    writer.add_feed_forward_length(first("intermediate_size", "n_inner", "ffn_hidden_size") or 4 * embed)
-    writer.add_head_count(heads)
-    writer.add_vocab_size(config["vocab_size"])
-    add(writer.add_head_count_kv, first("num_key_value_heads", "num_kv_heads"))
-    add(writer.add_rope_freq_base, first("rope_theta", "rotary_emb_base"))
-    add(writer.add_layer_norm_rms_eps, first("rms_norm_eps"))
-    add(writer.add_layer_norm_eps, first("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"))
-    head_dim = first("head_dim") or embed // heads
-    if first("head_dim"):
-        writer.add_key_length(head_dim)
-        writer.add_value_length(head_dim)
-    add(writer.add_expert_count, first("num_local_experts", "num_experts"))
-    add(writer.add_expert_used_count, first("num_experts_per_tok"))
-    _add_rope_scaling(writer, config)
-    own = _OWN.get(model_type)
-    if own is not None:
-        own(writer, config, head_dim)
-
-
-def _add_rope_scaling(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
-    scaling = config.get("rope_scaling") or {}
-    kind = scaling.get("rope_type", scaling.get("type"))
-    if kind == "linear":
-        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(scaling["factor"])
-    elif kind == "yarn":
-        writer.add_rope_scaling_type(RopeScalingType.YARN)
-        writer.add_rope_scaling_factor(scaling["factor"])
-        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
-    elif kind == "longrope":
-        original = config["original_max_position_embeddings"]
-        scale = config["max_position_embeddings"] / original
-        writer.add_rope_scaling_orig_ctx_len(original)
-        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
-
-
-def _dimensions(name: str, otherwise: float) -> Callable[[GGUFWriter, Mapping[str, Any], int], None]:
-    def add(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-        writer.add_rope_dimension_count(int(config.get(name, otherwise) * head_dim))
-
-    return add
-
-
-def _all_dimensions(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_rope_dimension_count(head_dim)
-
-
-def _gemma2(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
-    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-    writer.add_sliding_window(config["sliding_window"])
-
-
-def _gemma3(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_sliding_window(config["sliding_window"])
-    if config.get("final_logit_softcapping"):
-        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-
-
-def _phi3(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    _dimensions("partial_rotary_factor", 1.0)(writer, config, head_dim)
-    if not config.get("rope_scaling"):
-        writer.add_rope_scaling_orig_ctx_len(config["max_position_embeddings"])
-    writer.add_sliding_window(config.get("sliding_window") or 0)
-
-
-def _stablelm(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    _dimensions("partial_rotary_factor", 0.25)(writer, config, head_dim)
-    writer.add_parallel_residual(config.get("use_parallel_residual", False))
-
-
-def _gpt_neox(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    _dimensions("rotary_pct", 0.25)(writer, config, head_dim)
-    writer.add_parallel_residual(config["use_parallel_residual"])
-
-
-def _granite(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_attention_scale(config["attention_multiplier"])
-    writer.add_embedding_scale(config["embedding_multiplier"])
-    writer.add_residual_scale(config["residual_multiplier"])
-    writer.add_logit_scale(config["logits_scaling"])
-
-
-def _falcon(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_tensor_data_layout("jploski")
-    if not config.get("new_decoder_architecture"):
-        count = 1 if config.get("multi_query", True) else config["num_attention_heads"]
-        if config.get("num_kv_heads") is None:
-            writer.add_head_count_kv(count)
-
-
-def _cohere(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_logit_scale(config["logit_scale"])
-    writer.add_rope_scaling_type(RopeScalingType.NONE)
-
-
-def _cohere2(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    _cohere(writer, config, head_dim)
-    writer.add_sliding_window(config["sliding_window"])
-    writer.add_rope_dimension_count(head_dim)
-
-
-def _exaone4(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    _all_dimensions(writer, config, head_dim)
-    if config.get("sliding_window") is None:
-        return
-    writer.add_sliding_window(config["sliding_window"])
-    count, pattern = config["num_hidden_layers"], config.get("sliding_window_pattern")
-    if config.get("layer_types"):
-        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
-    elif isinstance(pattern, int):
-        writer.add_sliding_window_pattern([(index + 1) % pattern != 0 for index in range(count)])
-
-
-def _qwen2_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
-
-
-def _qwen3_moe(writer: GGUFWriter, config: Mapping[str, Any], head_dim: int) -> None:
-    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-
-
-_OWN: Mapping[str, Callable[[GGUFWriter, Mapping[str, Any], int], None]] = {
-    "llama": _all_dimensions,
-    "mixtral": _all_dimensions,
-    "smollm3": _all_dimensions,
-    "seed_oss": _all_dimensions,
-    "granite": _granite,
-    "granitemoe": _granite,
-    "gemma2": _gemma2,
-    "gemma3_text": _gemma3,
-    "phi3": _phi3,
-    "stablelm": _stablelm,
-    "gpt_neox": _gpt_neox,
-    "nemotron": _dimensions("partial_rotary_factor", 0.5),
-    "glm4": _dimensions("partial_rotary_factor", 0.5),
-    "falcon": _falcon,
-    "cohere": _cohere,
-    "cohere2": _cohere2,
-    "exaone4": _exaone4,
-    "qwen2_moe": _qwen2_moe,
-    "qwen3_moe": _qwen3_moe,
-}
-
-
-def _add_vocabulary(writer: GGUFWriter, config: Mapping[str, Any]) -> None:
-    """A byte-level vocabulary without merges, as large as the network's."""
-    count = config["vocab_size"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([chr(0x100 + index) for index in range(count)])
-    writer.add_token_types([TokenType.NORMAL] * count)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)

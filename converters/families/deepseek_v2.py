@@ -18,6 +18,16 @@ from ..blocks import (
     SHARED_EXPERT_BIASES,
     SHARED_EXPERTS,
 )
+from ..gguf_column import (
+    DEEPSEEK_ABSENT,
+    DEEPSEEK_EXPERTS,
+    FURTHER_TOKENS,
+    LATENT_PARTS,
+    SOFTMAX,
+    YARN_MAGNITUDE,
+    GgufColumn,
+    with_yarn_magnitude,
+)
 from ..hf_config import Fields
 from ..hf_decoder import (
     DEEPSEEK_IGNORED,
@@ -40,6 +50,40 @@ DEFAULTS = {
     **{"n_routed_experts": 64, "n_shared_experts": 2, "first_k_dense_replace": 0, "topk_method": "greedy"},
     "routed_scaling_factor": 1.0,
 }
+
+
+def with_groups(config: dict[str, Any], experts: int, groups: int, kept: int) -> dict[str, Any]:
+    """With the groups of experts, which older files do not say: of that many experts they are so many."""
+    if config["n_group"] is None:
+        count, used = (groups, kept) if config["n_routed_experts"] == experts else (1, 1)
+        config = {**config, "n_group": count, "topk_group": used}
+    return config
+
+
+def _without_silence(found: dict[str, Any]) -> dict[str, Any]:
+    """The large model chooses from groups, which is another method; a file does not say which."""
+    found = with_yarn_magnitude(with_groups(found, 160, 8, 3), unit=0.1)
+    return {**found, "topk_method": "group_limited_greedy" if found["n_group"] > 1 else "greedy"}
+
+
+LATENT_FIELDS = {**DEEPSEEK_EXPERTS, **YARN_MAGNITUDE, "attention.q_lora_rank": "q_lora_rank"}
+LATENT_ABSENT = {
+    **DEEPSEEK_ABSENT,
+    **{"q_lora_rank": None, "mscale_all_dim": None, "n_group": None, "topk_group": None},
+}
+GGUF = GgufColumn(
+    "deepseek2",
+    experts=True,
+    tells=lambda keys: keys.get("expert_gating_func", SOFTMAX) == SOFTMAX,
+    latent=True,
+    rename={"head_dim": None},
+    fields={key: name for key, name in LATENT_FIELDS.items() if key != FURTHER_TOKENS},
+    absent=LATENT_ABSENT,
+    present={"attention_bias": ".attn_kv_a_mqa.bias", "mlp_bias": (".ffn_gate.bias", ".ffn_gate_shexp.bias")},
+    neutral={"expert_gating_func": SOFTMAX},
+    derive=_without_silence,
+    divided=LATENT_PARTS,
+)
 TINY = {
     **tiny("deepseek_v2", "DeepseekV2ForCausalLM", num_key_value_heads=4, head_dim=..., moe_intermediate_size=24),
     **{"q_lora_rank": 20, "kv_lora_rank": 28, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 16},

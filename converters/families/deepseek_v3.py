@@ -22,6 +22,8 @@ from ..blocks import (
     SELECTION_BIAS,
     SHARED_EXPERTS,
 )
+from ..gguf_column import LATENT_PARTS, SIGMOID, GgufColumn, with_yarn_magnitude, without_further_tokens
+from ..gguf_column import SELECTION_BIAS as GGUF_SELECTION_BIAS
 from ..hf_config import Fields
 from ..hf_decoder import (
     DEEPSEEK_IGNORED,
@@ -32,6 +34,7 @@ from ..hf_decoder import (
     read_norm,
 )
 from ..tiny import tiny
+from .deepseek_v2 import LATENT_ABSENT, LATENT_FIELDS, with_groups
 
 ARCHITECTURES = ("DeepseekV3ForCausalLM",)
 SHARED = (*EMBEDDING_AND_HEAD, *PRE_NORMS, *LATENT_ATTENTION, *GATED_MLP, *SHARED_EXPERTS, SELECTION_BIAS)
@@ -44,6 +47,21 @@ DEFAULTS = {
     **{"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3},
     **{"n_group": 8, "topk_group": 4, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "rope_interleave": True},
 }
+GGUF = GgufColumn(
+    "deepseek2",
+    experts=True,
+    tells=lambda keys: keys.get("expert_gating_func") == SIGMOID,
+    latent=True,
+    rename={"head_dim": None},
+    fields=LATENT_FIELDS,
+    absent=LATENT_ABSENT,
+    present={"attention_bias": ".attn_kv_a_mqa.bias"},
+    fixed={"rope_interleave": True},
+    neutral={"expert_gating_func": SIGMOID},
+    derive=lambda found: with_yarn_magnitude(without_further_tokens(with_groups(found, 256, 8, 4)), unit=0.1),
+    tensors=GGUF_SELECTION_BIAS,
+    divided=LATENT_PARTS,
+)
 TINY = {
     **tiny("deepseek_v3", "DeepseekV3ForCausalLM", num_key_value_heads=4, head_dim=..., moe_intermediate_size=24),
     **{"q_lora_rank": 20, "kv_lora_rank": 28, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 16},

@@ -23,6 +23,14 @@ from ..blocks import (
     SELECTION_BIAS,
     SHARED_EXPERTS,
 )
+from ..gguf_column import (
+    DEEPSEEK_ABSENT,
+    DEEPSEEK_EXPERTS,
+    SIGMOID,
+    GgufColumn,
+    without_further_tokens,
+)
+from ..gguf_column import SELECTION_BIAS as GGUF_SELECTION_BIAS
 from ..hf_config import Fields
 from ..hf_decoder import DEEPSEEK_IGNORED, defaults, read_attention, read_decoder, read_deepseek_layers, read_norm
 from ..tiny import tiny
@@ -38,6 +46,17 @@ DEFAULTS = {
     **{"routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
     **{"norm_topk_prob": True, "use_qk_norm": False},
 }
+GGUF = GgufColumn(
+    "glm4moe",
+    experts=True,
+    partial="partial_rotary_factor",
+    fields=DEEPSEEK_EXPERTS,
+    absent=DEEPSEEK_ABSENT,
+    present={"attention_bias": ".attn_q.bias", "use_qk_norm": ".attn_q_norm.weight"},
+    neutral={"expert_gating_func": SIGMOID},
+    derive=without_further_tokens,
+    tensors=GGUF_SELECTION_BIAS,
+)
 TINY = {
     **tiny("glm4_moe", "Glm4MoeForCausalLM", moe_intermediate_size=24, n_routed_experts=8, num_experts_per_tok=3),
     **{"n_shared_experts": 2, "routed_scaling_factor": 2.5, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1},

@@ -1,6 +1,6 @@
 """gpt-oss: experts with a clamped gate, sinks, biases everywhere, and a window on every other layer.
 
-Experts lie in one tensor, not transposed, gates and ups row by row. Files with MXFP4 blocks are not read yet.
+Experts lie in one tensor, not transposed, gates and ups row by row. Of files with MXFP4 blocks only GGUF is read yet.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 from zoo.models.config import ClampedUnit, Layer, ModelConfig, Router
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, PRE_NORMS, ROPE_BUFFERS, linear
+from ..gguf_column import ATTENTION_BIAS, GATES_AND_UPS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
@@ -58,6 +59,36 @@ DEFAULTS = {
     **{"rms_norm_eps": 1e-5, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128},
     **{"attention_bias": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0},
 }
+
+
+def _with_rope(found: dict[str, Any]) -> dict[str, Any]:
+    """The frequencies of the published checkpoints are not rounded, and no scaling must be said to be none."""
+    scaling = found["rope_scaling"]
+    return {**found, "rope_scaling": {**scaling, "truncate": False} if scaling else {"rope_type": "default"}}
+
+
+GGUF = GgufColumn(
+    "gpt-oss",
+    experts=True,
+    fields={
+        **{"attention.sliding_window": "sliding_window", "expert_feed_forward_length": "intermediate_size"},
+        **{"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+    },
+    present=ATTENTION_BIAS,
+    fixed={"swiglu_alpha": 1.702, "swiglu_limit": 7.0},
+    derive=_with_rope,
+    patterns={"experts.down_proj": "experts ffn embed -> experts embed ffn"},
+    tensors={
+        **{"sinks": "blk.{i}.attn_sinks.weight", "experts.down_proj": "blk.{i}.ffn_down_exps.weight"},
+        "experts.down_proj_bias": "blk.{i}.ffn_down_exps.bias",
+    },
+    divided={
+        "gate_up_proj": GATES_AND_UPS,
+        "gate_up_proj_bias": {
+            f"blk.{{i}}.ffn_{part}_exps.bias": "experts ffn -> experts ffn" for part in ("gate", "up")
+        },
+    },
+)
 SMALL = {**YARN, "factor": 4.0, "original_max_position_embeddings": 16}
 TINY = {
     **tiny("gpt_oss", "GptOssForCausalLM", sliding_window=9, num_local_experts=4, num_experts_per_tok=2),

@@ -8,10 +8,12 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, Router
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, PRE_NORMS, ROPE_BUFFERS, fused_expert_rows
+from ..gguf_column import ATTENTION_BIAS, GATES_AND_UPS, PAIRED_ROWS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import MOE_IGNORED, defaults, read_attention, read_decoder, read_experts, read_norm
 from ..layout import Row
 from ..tiny import tiny
+from .granite import GGUF as GRANITE
 
 ARCHITECTURES = ("GraniteMoeForCausalLM",)
 BLOCK = "model.layers.{i}.block_sparse_moe"
@@ -25,6 +27,17 @@ OTHER_ROWS = ((*SHARED, Row(f"{BLOCK}.router.weight", *ROUTER), *OTHER_EXPERTS),
 PASSENGERS = ROPE_BUFFERS
 ONES = {"embedding_multiplier": 1.0, "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0}
 DEFAULTS = {**defaults(32000, 4096, 11008, positions=2048), **ONES, "num_local_experts": 8, "num_experts_per_tok": 2}
+GGUF = GgufColumn(
+    "granitemoe",
+    experts=True,
+    fields={
+        **GRANITE.fields,
+        **{"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+    },
+    present=ATTENTION_BIAS,
+    patterns=PAIRED_ROWS,
+    divided={"input_linear.weight": GATES_AND_UPS},
+)
 TINY = {
     **tiny("granitemoe", "GraniteMoeForCausalLM", head_dim=..., num_local_experts=4, num_experts_per_tok=2),
     **{"embedding_multiplier": 12.0, "attention_multiplier": 0.3, "residual_multiplier": 0.22, "logits_scaling": 8.0},

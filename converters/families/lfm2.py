@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, QkNorm, ShortConvolution
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, PRE_NORMS, QK_NORMS, ROPE_BUFFERS, linear, renamed_rows
+from ..gguf_column import GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
@@ -47,6 +48,27 @@ DEFAULTS = {
     **{"conv_bias": False, "conv_L_cache": 3, "block_auto_adjust_ff_dim": True, "block_multiple_of": 256},
     "block_ffn_dim_multiplier": 1.0,
 }
+
+
+def _with_layer_types(found: dict[str, Any]) -> dict[str, Any]:
+    """Layers without heads of keys are convolutions."""
+    counts = found["num_key_value_heads"]
+    counts = counts if isinstance(counts, list) else [counts] * found["num_hidden_layers"]
+    kinds = [FULL if count else "conv" for count in counts]
+    return {**found, "num_key_value_heads": max(counts), "layer_types": kinds}
+
+
+GGUF = GgufColumn(
+    "lfm2",
+    epsilon="norm_eps",
+    rename={"head_dim": None},
+    fields={"attention.head_count_kv": "num_key_value_heads", "shortconv.l_cache": "conv_L_cache"},
+    present={"conv_bias": ".shortconv.conv.bias"},
+    # The width in the file is the one that comes out.
+    fixed={"block_auto_adjust_ff_dim": False},
+    derive=_with_layer_types,
+    patterns={"conv.conv.weight": "channels () taps -> channels taps"},
+)
 TINY = {
     **tiny("lfm2", "Lfm2ForCausalLM", head_dim=..., rms_norm_eps=..., intermediate_size=..., norm_eps=1e-5),
     **{"block_ff_dim": 72, "block_multiple_of": 16, "num_hidden_layers": 4, "full_attn_idxs": [1, 3]},

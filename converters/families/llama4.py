@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import ModelConfig
 
 from ..hf_multimodal import old_names, passengers, read_text_part
+from ..llama4 import read_llama4
 from . import llama4_text
 
 ARCHITECTURES = ("Llama4ForConditionalGeneration", "Llama4ForCausalLM")
@@ -41,4 +42,4 @@ def config(hf: Mapping[str, Any]) -> ModelConfig:
     text, tied = read_text_part(hf, "llama4_text", llama4_text.DEFAULTS, tied=False, ignored=TOKENS)
     # transformers goes by the one for the whole repository, by the other for the language model alone.
     text.neutral({"tie_word_embeddings": (tied,)})
-    return llama4_text.read(text, "llama4", tied_head=tied)
+    return read_llama4(text, "llama4", tied_head=tied)

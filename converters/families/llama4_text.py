@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.models.config import GatedMlp, Layer, ModelConfig, Norm, QkNorm, QueryGrowth, Router
+from zoo.models.config import ModelConfig
 
 from ..blocks import (
     ATTENTION,
@@ -20,17 +20,10 @@ from ..blocks import (
     renamed_rows,
     transposed_expert_rows,
 )
-from ..hf_config import ACTIVATIONS, Fields
-from ..hf_decoder import (
-    FULL,
-    MOE_IGNORED,
-    defaults,
-    read_attention,
-    read_decoder,
-    read_experts,
-    read_layer_types,
-    read_norm,
-)
+from ..gguf_column import ATTENTION_BIAS, GATES_AND_UPS, GgufColumn
+from ..hf_config import Fields
+from ..hf_decoder import defaults
+from ..llama4 import read_llama4
 from ..tiny import tiny
 
 ARCHITECTURES = ("Llama4ForCausalLM",)
@@ -40,13 +33,30 @@ ROWS = (
     *transposed_expert_rows("model.layers.{i}.feed_forward"),
 )
 PASSENGERS = ROPE_BUFFERS
-CHUNKED = "chunked_attention"
 DEFAULTS = {
     **defaults(202048, 5120, 8192, layers=48, heads=40, kv_heads=8, head_dim=128, positions=131072, rms_norm_eps=1e-5),
     **{"intermediate_size_mlp": 16384, "num_local_experts": 16, "num_experts_per_tok": 1, "moe_layers": None},
     **{"interleave_moe_layer_step": 1, "use_qk_norm": True, "no_rope_layers": None, "no_rope_layer_interval": 4},
     **{"attention_chunk_size": 8192, "attn_temperature_tuning": True, "floor_scale": 8192, "attn_scale": 0.1},
 }
+# GGUF has no key for what is the same in both published models; of norms of heads the number of experts tells.
+GGUF = GgufColumn(
+    "llama4",
+    experts=True,
+    fields={
+        **{"feed_forward_length": "intermediate_size_mlp", "expert_feed_forward_length": "intermediate_size"},
+        **{"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+        "interleave_moe_layer_step": "interleave_moe_layer_step",
+    },
+    present=ATTENTION_BIAS,
+    fixed={"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1, "no_rope_layer_interval": 4},
+    # A chunk is meant, and 0 would be none.
+    neutral={"attention.sliding_window": 8192},
+    derive=lambda found: {**found, "use_qk_norm": found["num_local_experts"] != 128},
+    patterns={"experts.down_proj": "experts ffn embed -> experts embed ffn"},
+    tensors={"experts.down_proj": "blk.{i}.ffn_down_exps.weight"},
+    divided={"gate_up_proj": GATES_AND_UPS},
+)
 TINY = {
     **tiny("llama4_text", "Llama4ForCausalLM", num_hidden_layers=3, intermediate_size_mlp=56, num_local_experts=6),
     **{"num_experts_per_tok": 2, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 3, "rope_theta": 500000.0},
@@ -71,48 +81,4 @@ VARIANTS = {
 def config(hf: Mapping[str, Any]) -> ModelConfig:
     """The network that a config.json describes."""
     fields = Fields(hf, DEFAULTS)
-    return read(fields, "llama4_text")
-
-
-def read(fields: Fields, what: str, **options: Any) -> ModelConfig:
-    """The network that a config.json describes, or a part of one; `what` and `options` as for `read_decoder`."""
-    norm, activation = read_norm(fields), fields.choice("hidden_act", ACTIVATIONS)
-    dense = GatedMlp(ffn=fields.integer("intermediate_size_mlp"), activation=activation)
-    shared = GatedMlp(ffn=fields.integer("intermediate_size"), activation=activation)
-    router = Router(top_k=fields.integer("num_experts_per_tok"), score="sigmoid")
-    experts = read_experts(
-        fields, count="num_local_experts", width="intermediate_size", router=router, shared=shared, scaled_input=True
-    )
-    turning = read_attention(fields, theta=5e5, interleaved=True)
-    # It is the same before and after a rotation, which changes no lengths.
-    head_norm = QkNorm(norm=Norm(epsilon=norm.epsilon, scale=False), kind="shared")
-    turning = turning.model_copy(update={"qk_norm": head_norm if fields.boolean("use_qk_norm") else None})
-    growth = QueryGrowth(beta=fields.number("attn_scale"), positions=fields.integer("floor_scale"), offset=1)
-    still = turning.model_copy(
-        update={
-            **{"rope": None, "qk_norm": None},
-            "query_growth": growth if fields.boolean("attn_temperature_tuning") else None,
-        }
-    )
-    every, step = fields.integer("no_rope_layer_interval"), fields.integer("interleave_moe_layer_step")
-    count = fields.integer("num_hidden_layers")
-    turns = fields.indices("no_rope_layers") or [int((index + 1) % every != 0) for index in range(count)]
-    sparse = fields.indices("moe_layers")
-    if len(turns) < count:
-        fields.problem(f"no_rope_layers: expected a number for each of {count} layers, found {len(turns)}")
-        turns = [1] * count
-    chunk = fields.integer("attention_chunk_size") if fields.has("attention_chunk_size") else None
-    fields.skip(["attention_chunk_size"])
-    kinds = read_layer_types(fields, lambda index: CHUNKED if turns[index] and chunk else FULL, (CHUNKED, FULL))
-    layers = [
-        Layer(
-            attn_norm=norm,
-            attn=(turning if turns[index] else still).model_copy(
-                update={"window": chunk, "chunked": True} if kind == CHUNKED else {}
-            ),
-            mlp_norm=norm,
-            mlp=experts if (index in sparse if sparse is not None else (index + 1) % step == 0) else dense,
-        )
-        for index, kind in enumerate(kinds)
-    ]
-    return read_decoder(fields, what, layers, norm, ignored=MOE_IGNORED, **options)
+    return read_llama4(fields, "llama4_text")

@@ -17,7 +17,7 @@ ARCHITECTURES = ("Olmo2ForCausalLM",)
 ROWS = (*EMBEDDING_AND_HEAD, *POST_NORMS, *ATTENTION, *JOINT_QK_NORMS, *GATED_MLP)
 PASSENGERS = ROPE_BUFFERS
 DEFAULTS = defaults(50304, 4096, 11008, positions=2048, rms_norm_eps=1e-5)
-GGUF = GgufColumn("olmo2", present=ATTENTION_BIAS)
+GGUF = GgufColumn("olmo2", tells=lambda keys: not keys.get("attention.sliding_window"), present=ATTENTION_BIAS)
 TINY = tiny("olmo2", "Olmo2ForCausalLM", head_dim=..., pad_token_id=0)
 VARIANTS = {"tied, biases": {"tie_word_embeddings": True, "attention_bias": True, "rms_norm_eps": 0.1}}
 

@@ -8,6 +8,7 @@ from typing import Any
 from zoo.models.config import Layer, ModelConfig, QkNorm
 
 from ..blocks import ATTENTION, EMBEDDING_AND_HEAD, GATED_MLP, JOINT_QK_NORMS, POST_NORMS, ROPE_BUFFERS
+from ..gguf_column import ATTENTION_BIAS, GgufColumn
 from ..hf_config import Fields
 from ..hf_decoder import (
     FULL,
@@ -25,6 +26,30 @@ ARCHITECTURES = ("Olmo3ForCausalLM",)
 ROWS = (*EMBEDDING_AND_HEAD, *POST_NORMS, *ATTENTION, *JOINT_QK_NORMS, *GATED_MLP)
 PASSENGERS = ROPE_BUFFERS
 DEFAULTS = defaults(50304, 4096, 11008, positions=2048, rms_norm_eps=1e-5, sliding_window=4096)
+
+
+def _with_layer_types(found: dict[str, Any]) -> dict[str, Any]:
+    """The pattern says of each layer whether it slides; those that do turn plainly, with the same base if no other."""
+    plain = {"rope_type": "default", "rope_theta": found["rope_theta"]}
+    sliding = {**plain, "rope_theta": found["sliding_theta"] or plain["rope_theta"]}
+    ropes = {FULL: {**plain, **(found["rope_scaling"] or {})}, SLIDING: sliding}
+    pattern = found["layer_types"]
+    kinds = pattern and [SLIDING if slides else FULL for slides in pattern]
+    return {**found, "layer_types": kinds, "rope_parameters": ropes}
+
+
+GGUF = GgufColumn(
+    "olmo2",
+    tells=lambda keys: bool(keys.get("attention.sliding_window")),
+    rename=dict.fromkeys(("rope_theta", "rope_scaling", "sliding_theta")),
+    fields={
+        **{"attention.sliding_window": "sliding_window", "attention.sliding_window_pattern": "layer_types"},
+        "rope.freq_base_swa": "sliding_theta",
+    },
+    absent={"layer_types": None, "sliding_theta": None},
+    present=ATTENTION_BIAS,
+    derive=_with_layer_types,
+)
 TINY = {
     **tiny("olmo3", "Olmo3ForCausalLM", head_dim=..., pad_token_id=0, num_hidden_layers=4, sliding_window=9),
     **{"rope_theta": 500000.0, "max_position_embeddings": 64},

@@ -14,13 +14,19 @@ from ..blocks import EMBEDDING_AND_HEAD, EXPERTS, FUSED_EXPERTS, GATED_MLP, PRE_
 from ..gated_delta_net import (
     DELTA_NET,
     GATED_ATTENTION,
+    GGUF_ABSENT,
+    GGUF_CONVOLUTION,
+    GGUF_FIELDS,
+    GGUF_TENSORS,
     LINEAR,
     LINEAR_DEFAULTS,
     LINEAR_TINY,
     LINEAR_VARIANT,
     NATIVE,
     read_mixers,
+    with_value_width,
 )
+from ..gguf_column import ATTENTION_BIAS, EXPERT_COUNTS, GgufColumn
 from ..hf_config import ACTIVATIONS, Fields
 from ..hf_decoder import (
     MOE_IGNORED,
@@ -61,6 +67,31 @@ DEFAULTS = {
     **{"decoder_sparse_step": 1, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
     **{"num_experts": 512, "num_experts_per_tok": 10, "norm_topk_prob": True, "mlp_only_layers": None},
 }
+GGUF = GgufColumn(
+    "qwen3next",
+    experts=True,
+    partial="partial_rotary_factor",
+    fields={
+        **EXPERT_COUNTS,
+        **GGUF_FIELDS,
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    },
+    absent=GGUF_ABSENT,
+    present=ATTENTION_BIAS,
+    fixed={"norm_topk_prob": True},
+    derive=with_value_width,
+    patterns={"shared_expert_gate.weight": "() embed -> embed", "conv1d.weight": GGUF_CONVOLUTION},
+    tensors=GGUF_TENSORS,
+    divided={
+        "in_proj_qkvz.weight": {
+            "blk.{i}.attn_qkv.weight": (
+                *("[kv_heads head_dim] embed -> embed kv_heads head_dim",) * 2,
+                "[kv_heads group head_dim] embed -> embed kv_heads group head_dim",
+            ),
+            "blk.{i}.attn_gate.weight": "(kv_heads group head_dim) embed -> embed kv_heads group head_dim",
+        }
+    },
+)
 TINY = {
     **tiny("qwen3_next", "Qwen3NextForCausalLM", num_experts=6, num_experts_per_tok=2, **LINEAR_TINY),
     **{"moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "decoder_sparse_step": 1},

@@ -113,8 +113,12 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0}
                 "scaling.original_context_length": 32,
                 "scaling.yarn_beta_fast": 16.0,
                 "scaling.yarn_beta_slow": 2.0,
+                "scaling.yarn_attn_factor": 1.0,
             },
-            {**YARN, "original_max_position_embeddings": 32, "beta_fast": 16.0, "beta_slow": 2.0},
+            {
+                **{**YARN, "original_max_position_embeddings": 32, "beta_fast": 16.0, "beta_slow": 2.0},
+                "attention_factor": 1.0,
+            },
         ),
     ],
 )
@@ -159,6 +163,18 @@ def test_llama3_scaling_is_recovered_from_its_divisors(
 
 def test_divisors_of_one_scale_nothing(tmp_path: Path) -> None:
     assert config_of(tmp_path, {}, {"rope_freqs.weight": np.ones(4, np.float32)})["rope_scaling"] is None
+
+
+def test_divisors_with_nothing_in_between(tmp_path: Path) -> None:
+    """As in Llama 4, whose two factors are equal."""
+    wavelengths = 2 * np.pi / rope_frequencies(500000.0, 128)
+    divisors = np.where(wavelengths < 8192, 1, 16).astype(np.float32)
+    widths = dict.fromkeys(("attention.key_length", "attention.value_length", "rope.dimension_count"), 128)
+    keys = {f"llama.{key}": value for key, value in {"rope.freq_base": 500000.0, **widths}.items()}
+    config = config_of(tmp_path, keys, {"rope_freqs.weight": divisors})
+    loaded = LlamaConfig(**config)
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](loaded, "cpu")
+    np.testing.assert_allclose(rope_frequencies(500000.0, 128) / divisors, scaled.double().numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -288,3 +304,49 @@ def test_a_longrope_whose_magnitude_contradicts_its_lengths_is_refused(tmp_path:
     file = GgufFile.open(write_gguf(tmp_path / "model.gguf", phi, {**EMBEDDING, **factors}))
     with pytest.raises(ZooError, match=r"attn_factor is 1\.5, the lengths make 1\.18"):
         hf_config(file.metadata, file.tensors)
+
+
+LATENT = {
+    **{"expert_count": 8, "expert_used_count": 2, "expert_shared_count": 1, "expert_feed_forward_length": 16},
+    **{"leading_dense_block_count": 0, "rope__dimension_count": 4, "attention__kv_lora_rank": 12},
+    **{"attention__key_length_mla": 10, "attention__value_length_mla": 6, "attention__key_length": 16},
+    **{"attention__value_length": 12, "attention__head_count_kv": 1},
+}
+
+
+def test_the_widths_of_latent_heads() -> None:
+    config = other("deepseek2", **LATENT)
+    expected = {"kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 6}
+    assert {name: config[name] for name in expected} == expected
+    assert (config["num_key_value_heads"], config["model_type"]) == (4, "deepseek_v2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention__key_length": 17}, r"attention\.key_length: expected 16, the widths of the latent and of what"),
+        ({"attention__value_length": 13}, r"attention\.value_length: expected 12, the width of the latent"),
+        ({"attention__head_count_kv": 2}, r"attention\.head_count_kv: expected 1, the heads of keys"),
+        ({"attention__key_length_mla": 4}, r"attention\.key_length_mla: expected more than 4, what turns"),
+        ({"expert_gating_func": 3}, "files of deepseek_v2, deepseek_v3 are read"),
+        ({"expert_count": 0}, "files of deepseek_v2, deepseek_v3 are read"),
+        ({"attention__temperature_scale": 0.1}, r"attention\.temperature_scale is not known"),
+    ],
+)
+def test_latent_heads_that_contradict_themselves_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        other("deepseek2", **{**LATENT, **changes})
+
+
+def test_widths_of_gemma_4_that_contradict_themselves_are_refused() -> None:
+    widths = {"attention__key_length_swa": 8, "attention__value_length_swa": 8, "rope__dimension_count_swa": 4}
+    keys = {"attention__sliding_window": 9, "embedding_length_per_layer_input": 0}
+    pattern = {"attention__sliding_window_pattern": [True, False]}
+    with pytest.raises(ZooError, match=r"rope\.dimension_count_swa to be equal; found list, 8, 8 and 4"):
+        other("gemma4", **widths, **keys, **pattern)
+
+
+def test_no_scaling_in_a_file_of_gpt_oss_is_none() -> None:
+    counts = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
+    config = other("gpt-oss", attention__sliding_window=9, **counts)
+    assert config["rope_scaling"] == {"rope_type": "default"}
