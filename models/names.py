@@ -6,35 +6,32 @@ of rematerialisation says by them what is kept. In a compiled program they cost 
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
+# In the order of their making.
 Name = Literal[
-    # Outputs of the parts of a block.
     "attn_norm",
-    "attn",
-    "attn_post_norm",
-    "mlp_norm",
-    "mlp",
-    "mlp_post_norm",
-    # Of attention: projections, their norms, what is attended with (turned, normalised), and the result before `o`.
+    # Of attention: projections (by way of a vector in latent attention), their norms, and what is attended with.
+    "q_latent",
     "q",
+    "q_norm",
+    "queries",
+    "kv_latent",
     "k",
     "v",
-    "q_norm",
     "k_norm",
-    "queries",
     "keys",
     "values",
     "attended",
-    # Of latent attention, beside those.
-    "q_latent",
-    "kv_latent",
     # Of short convolutions and linear attention: what is mixed along the sequence, before and after that.
     "mixed_in",
     "mixed",
+    "attn",
+    "attn_post_norm",
+    "mlp_norm",
     # Of MLPs.
     "gate",
     "up",
@@ -43,7 +40,10 @@ Name = Literal[
     "router_weights",
     "router_experts",
     "experts",
+    "mlp",
+    "mlp_post_norm",
 ]
+NAMES: tuple[Name, ...] = get_args(Name)
 T = TypeVar("T", bound=jax.Array)
 
 

@@ -13,14 +13,14 @@ HEAD = "head"
 # What each value in a block is made by, and of: parameters by where their names begin, other values, and in words.
 MADE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "attn_norm": (("attn_norm.",), (), "the norm before attention"),
+    "q_latent": (("attn.q_down.", "attn.q_norm."), ("attn_norm",), "the vector that queries come from"),
     "q": (("attn.q.", "attn.q_up."), ("attn_norm", "q_latent"), "the projection of queries"),
+    "q_norm": (("attn.q_norm.",), ("q",), "the norm of queries"),
+    "queries": ((), ("q_norm", "q"), "the rotation of queries, and the scale of scores"),
+    "kv_latent": (("attn.kv_down.", "attn.kv_norm."), ("attn_norm",), "the vector that keys and values come from"),
     "k": (("attn.k.",), ("attn_norm",), "the projection of keys"),
     "v": (("attn.v.",), ("attn_norm",), "the projection of values"),
-    "q_latent": (("attn.q_down.", "attn.q_norm."), ("attn_norm",), "the vector that queries come from"),
-    "kv_latent": (("attn.kv_down.", "attn.kv_norm."), ("attn_norm",), "the vector that keys and values come from"),
-    "q_norm": (("attn.q_norm.",), ("q",), "the norm of queries"),
     "k_norm": (("attn.k_norm.",), ("k",), "the norm of keys"),
-    "queries": ((), ("q_norm", "q"), "the rotation of queries, and the scale of scores"),
     "keys": (("attn.k_shared.", "attn.k_up."), ("k_norm", "k", "kv_latent"), "the rotation of keys"),
     "values": (("attn.v_norm.", "attn.v_up."), ("v", "kv_latent"), "the values of attention"),
     "attended": (("attn.sinks",), ("queries", "keys", "values"), "attention itself: mask, window, soft cap, sinks"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jax.extend import core
 from zoo.models.config import ModelConfig, shared_layer
 from zoo.models.context import make_context
 from zoo.models.decoder import Decoder
+from zoo.models.names import NAMES
 from zoo.models.parameters import abstract_parameters, fill
 
 from ..sources import Source
@@ -68,10 +69,11 @@ class Native:
         given = None if way.given is None else way.given[:, :, index]
         positions, segment_ids = jnp.asarray(way.tokens.positions), jnp.asarray(way.tokens.segment_ids)
         params = self.block_parameters(index) if params is None else params
-        way.x, memory, inside = _block(config, values)(params, way.x, positions, segment_ids, held, given)
+        way.x, memory, inside = _block(config, values, params, way.x, positions, segment_ids, held, given)
         if index in self._shared:
             way.memories[index] = memory
-        return {name: np.asarray(value, np.float32) for name, value in inside.items()}
+        # Programs return dictionaries by the alphabet.
+        return {name: np.asarray(inside[name], np.float32) for name in NAMES if name in inside}
 
     def block_parameters(self, index: int) -> dict[str, jax.Array]:
         """A block's parameters, under the names that they have in a network of that block alone."""
@@ -122,13 +124,14 @@ def comparable(
     Queries are multiplied by the scale of scores, wherever an implementation does that; of a router's choice there is
     one weight for each expert, 0 for those not chosen.
     """
-    result = dict(values)
-    attn = config.layers[index].attn
-    if "queries" in result:
-        result["queries"] = result["queries"] * np.float32(getattr(attn, "scale", 1.0))
-    weights, chosen = result.pop("router_weights", None), result.pop("router_experts", None)
-    if weights is not None and chosen is not None:
-        result["router"] = chosen_weights(weights, chosen, values["router_logits"].shape[-1])
+    result: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if name == "queries":
+            result[name] = value * np.float32(getattr(config.layers[index].attn, "scale", 1.0))
+        elif name == "router_experts":
+            result["router"] = chosen_weights(values["router_weights"], value, values["router_logits"].shape[-1])
+        elif name != "router_weights":
+            result[name] = value
     size = math.prod(batch)
     return {name: value.reshape(*batch, -1) for name, value in result.items() if value.size % size == 0}
 
@@ -141,7 +144,7 @@ def chosen_weights(weights: np.ndarray, chosen: np.ndarray, experts: int) -> Flo
 
 
 def named_values(function: Callable[..., Any]) -> Callable[..., tuple[Any, dict[str, jax.Array]]]:
-    """The function, returning also the values in it that have a name (see `zoo.models.names`), in order.
+    """The function, returning also the values in it that have a name (see `zoo.models.names`).
 
     Of a name that occurs twice, the first value counts.
     """
@@ -173,22 +176,27 @@ def _logits(config: ModelConfig, params: Values, hidden: jax.Array) -> jax.Array
         return fill(Decoder(config), params, partly=True).logits(hidden)
 
 
-@cache
-def _block(config: Any, values: bool) -> Callable[..., tuple[jax.Array, Any, dict[str, jax.Array]]]:
+@partial(jax.jit, static_argnums=(0, 1))
+def _block(
+    config: ModelConfig,
+    values: bool,
+    params: Values,
+    x: jax.Array,
+    positions: jax.Array,
+    segment_ids: jax.Array,
+    held: Any,
+    given: jax.Array | None,
+) -> tuple[jax.Array, Any, dict[str, jax.Array]]:
     """The one block of `config`, compiled once for all that are alike."""
 
-    def block(
-        params: Values, x: jax.Array, positions: jax.Array, segment_ids: jax.Array, held: Any, given: Any
-    ) -> tuple[jax.Array, Any]:
+    def block(*arguments: Any) -> tuple[jax.Array, Any]:
+        params, x, positions, segment_ids, held, given = arguments
         decoder = fill(Decoder(config), params, partly=True)
         return decoder.layers[0](x, make_context(config, positions, segment_ids, None, None), held, given)
 
-    @jax.jit
-    def run(*arguments: Any) -> tuple[jax.Array, Any, dict[str, jax.Array]]:
-        with jax.default_matmul_precision("highest"):
-            if not values:
-                return *block(*arguments), {}
-            (y, memory), inside = named_values(block)(*arguments)
-            return y, memory, inside
-
-    return run
+    arguments = (params, x, positions, segment_ids, held, given)
+    with jax.default_matmul_precision("highest"):
+        if not values:
+            return *block(*arguments), {}
+        (y, memory), inside = named_values(block)(*arguments)
+        return y, memory, inside
