@@ -64,7 +64,9 @@ def test_metadata(wheel: zipfile.ZipFile) -> None:
 def test_what_is_imported_is_asked_for(wheel: zipfile.ZipFile) -> None:
     """A package that only came along with another one, or with those for the tests, would be missing for a user."""
     fields = email.message_from_string(metadata(wheel, "METADATA"))
-    needed = [line for line in fields.get_all("Requires-Dist", []) if "extra ==" not in line]
+    extra = re.compile(r"extra == .(\w+).")
+    asked_for = [(line, extra.search(line)) for line in fields.get_all("Requires-Dist", [])]
+    needed = [line for line, match in asked_for if match is None or match[1] != "test"]
     asked = {_normal(re.split(r"[^\w.-]", line)[0]) for line in needed}
     sources = [wheel.read(name) for name in wheel.namelist() if name.endswith(".py")]
     modules = {module.split(".")[0] for source in sources for module in _imported(source)}

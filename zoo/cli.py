@@ -151,7 +151,8 @@ def parity(
     from .allocator import return_freed_memory
 
     return_freed_memory()
-    from .comparison.check import check_report_folder, parity, write_report
+    from .comparison.check import parity
+    from .comparison.report_folder import check_report_folder, write_report
     from .compilation import keep_compiled_programs
     from .console import Steps
 

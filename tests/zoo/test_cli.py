@@ -24,6 +24,7 @@ COMMANDS = {
     "convert orbax-to-hf": {"source", "destination", "--dtype", "--max-shard-size", "--overwrite", "--json"},
     "convert gguf-to-hf": {"source", "destination", "--dtype", "--overwrite", "--json"},
     "verify": {"store", "--against", "--json"},
+    "parity": {"model", "--against", "--report", "--prompts", "--dtype", "--longest", "--json"},
     "decode": {
         "model", "--prompt", "--prompts", "--raw", "--max-new-tokens", "--temperature", "--top-k", "--top-p", "--min-p",
         "--seed", "--stop", "--dtype", "--json",
