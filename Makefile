@@ -6,13 +6,16 @@ BIN := .venv/bin
 # Named after the interpreter, so that another PYTHON makes .venv anew.
 made := .venv/.made-by-$(subst /,-,$(PYTHON))
 
-.PHONY: demo test lint format docs clean
+.PHONY: demo test reports lint format docs clean
 
 demo: .venv/.run
 	$(BIN)/python -m zoo.demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+reports: .venv/.test
+	JAX_PLATFORMS=cpu $(BIN)/python -m parity_tests.reports reports/parity
 
 lint: .venv/.test
 	$(BIN)/ruff check .
@@ -27,7 +30,7 @@ docs: .venv/.run
 	$(BIN)/python benchmarks/families.py
 
 clean:
-	rm -rf .venv build dist demo .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv build dist demo reports .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(made):

@@ -9,6 +9,10 @@ Both sides go through the network together, one block at a time, so that neither
     statistics.py     what is measured of two sets of logits
     tolerance.py      how much may differ, by compute dtype
     culprit.py        the first value that differs, and the tensors behind it
-    report.py         the result: `report.json`, `report.md`, and page.py `report.html`
+    sides.py          what `zoo parity` is given, opened
+    greedy.py         continuations through the real decode path
+    checks.py         the conditions
+    records.py        what was measured, in the form of
+    report.py         the result; report_folder.py writes it, page.py is its `report.html`
     check.py          all of it, for `zoo parity`
 """
