@@ -27,6 +27,8 @@ from .tolerance import Tolerance
 LOGITS = 1 << 19
 WORST = 10
 OUTPUT = "output"
+# Values that a router's choice is in.
+AFTER_ROUTER = frozenset({"router", "experts", "mlp", "mlp_post_norm"})
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,7 @@ def compare_layers(
     result = Comparison(scores={arrangement: {} for arrangement in ARRANGEMENTS})
     heap: list[tuple[float, int, int, Position]] = []
     for group in probe.groups:
-        allowed = tolerance.of_values(max(probe.documents[number].end for number in group.documents))
-        _Pass(ours, reference, probe, group, allowed, result, heap, on_progress or (lambda _: None)).run()
+        _Pass(ours, reference, probe, group, tolerance, result, heap, on_progress or (lambda _: None)).run()
     result.worst = [entry[-1] for entry in sorted(heap, reverse=True)]
     return result
 
@@ -119,13 +120,15 @@ class _Pass:
         reference: Side,
         probe: Probe,
         group: Group,
-        allowed: float,
+        tolerance: Tolerance,
         result: Comparison,
         heap: list[tuple[float, int, int, Position]],
         on_progress: Callable[[str], None],
     ):
         self._ours, self._reference = ours, reference
-        self._probe, self._group, self._allowed = probe, group, allowed
+        self._probe, self._group = probe, group
+        self._allowed = tolerance.of_values(max(probe.documents[number].end for number in group.documents))
+        self._ties = tolerance.ties
         self._result, self._heap = result, heap
         self._progress = on_progress
         self._real = group.alone.segment_ids != 0
@@ -153,18 +156,37 @@ class _Pass:
             self._alone.x = jnp.asarray(stage.inputs, self._alone.x.dtype)
             inside = self._ours.block(self._alone, stage.layer, params=params, values=True)
             values = comparable(inside, self._ours.config, stage.layer, self._real.shape)
+        decided = self._real & ~self._tied(values, stage.values)
         found = {
-            name: Difference.of(value, stage.values[name], self._real)
+            name: Difference.of(value, stage.values[name], decided if name in AFTER_ROUTER else self._real)
             for name, value in values.items()
             if name in stage.values
         }
-        if _is_large(found, "queries") or _is_large(found, "keys"):
-            _judge_by_products(found, values, stage.values, self._ours.config.layers[stage.layer or 0].attn)
-        found[OUTPUT] = Difference.of(np.asarray(self._alone.x, np.float32), stage.outputs, self._real)
+        different = max(1e-3, self._allowed)
+        if any(name in found and found[name].rms > different for name in ("queries", "keys")):
+            attn = self._ours.config.layers[stage.layer or 0].attn
+            _judge_by_products(found, values, stage.values, attn, different)
+        found[OUTPUT] = Difference.of(np.asarray(self._alone.x, np.float32), stage.outputs, decided)
         for name, difference in found.items():
             now, before = Alone(difference, self._allowed), result.alone.get(name)
             result.alone[name] = now if before is None or now.excess > before.excess else before
         result.used = Difference.of(self._padded_after(self._used.x), stage.outputs, self._real).worse(result.used)
+
+    def _tied(self, ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Tokens for which the sides chose other experts, where those are as few as rounding may decide."""
+        none = np.zeros_like(self._real)
+        if not self._ties or "router_logits" not in ours:
+            return none
+        # Some references tell their router's choice, the others its logits.
+        if "router" in ours and "router" in reference:
+            left, right = ours["router"] != 0, reference["router"] != 0
+        elif "router_logits" in reference and "router" in ours:
+            count = int((ours["router"] != 0).sum(axis=-1).max())
+            left, right = ours["router"] != 0, _among_largest(reference["router_logits"], count)
+        else:
+            return none
+        tied = (left != right).any(axis=-1) & self._real
+        return tied if tied.sum() <= self._ties * self._real.sum() else none
 
     def _padded_after(self, x: jax.Array) -> np.ndarray:
         """Of a batch with every arrangement the documents with padding behind them, as the reference has them."""
@@ -208,12 +230,17 @@ class _Pass:
             (heapq.heappushpop if len(self._heap) == WORST else heapq.heappush)(self._heap, entry)
 
 
-def _is_large(found: Mapping[str, Difference], name: str) -> bool:
-    return name in found and found[name].rms > 1e-3
+def _among_largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Whether each element is among so many largest of the last axis."""
+    return values >= np.sort(values, axis=-1)[..., -count, None]
 
 
 def _judge_by_products(
-    found: dict[str, Difference], ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray], attn: object
+    found: dict[str, Difference],
+    ours: Mapping[str, np.ndarray],
+    reference: Mapping[str, np.ndarray],
+    attn: object,
+    different: float,
 ) -> None:
     """Some implementations keep the elements of turned heads in another order, which products of the two do not show.
 
@@ -224,7 +251,7 @@ def _judge_by_products(
         return
     left, right = _products(ours, heads, kv_heads), _products(reference, heads, kv_heads)
     difference = Difference.of(left, right, np.ones(left.shape[:2], bool))
-    if difference.rms <= 1e-3:
+    if difference.rms <= different:
         found["queries"] = found["keys"] = difference
 
 

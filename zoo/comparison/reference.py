@@ -323,6 +323,9 @@ class Reference:
         block = f"{self._block_path}.{index}"
         found = {name: next((single[path] for path in paths if path in single), "") for name, paths in OWNERS.items()}
         found |= {name: _common_parent(every[part.rstrip(".")]) for name, part in PARTS.items()}
+        if "beside" in every:
+            # What follows is their sum, which no module of transformers returns.
+            del found["mlp"]
         return {name: path for name, path in found.items() if path in modules and path.startswith(block + ".")}
 
 

@@ -102,6 +102,11 @@ class Scores:
             reference_not_finite=reference_bad.astype(float),
         )
 
+    def without_worst(self, part: float) -> Scores:
+        """Without the positions of the largest divergence, a part of all."""
+        kept = np.sort(np.argsort(self.kl, kind="stable")[: len(self.kl) - int(part * len(self.kl))])
+        return Scores(*(getattr(self, f.name)[kept] for f in fields(self)))
+
     @classmethod
     def joined(cls, parts: list[Scores]) -> Scores:
         return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
