@@ -4,6 +4,7 @@ Both sides go through the network together, one block at a time, so that neither
 
     probe.py          what is given to both: documents, and how ours lie in a batch
     reference.py      the reference: `transformers`, in float32 on a CPU
+    recording.py      what happens inside its blocks
     native.py         our side; also the other side, where two of our models are compared
     lockstep.py       both, block by block, and every difference on the way
     statistics.py     what is measured of two sets of logits
@@ -16,3 +17,11 @@ Both sides go through the network together, one block at a time, so that neither
     report.py         the result; report_folder.py writes it, page.py is its `report.html`
     check.py          all of it, for `zoo parity`
 """
+
+from .lockstep import Comparison, compare_layers
+from .native import Native
+from .probe import Probe, make_probe
+from .reference import Reference
+from .tolerance import TOLERANCES, Tolerance
+
+__all__ = ["TOLERANCES", "Comparison", "Native", "Probe", "Reference", "Tolerance", "compare_layers", "make_probe"]

@@ -45,9 +45,10 @@ def continue_greedily(ours: Ours, notes: list[str], say: Callable[[str], None]) 
     prompts = {"random ids": np.random.default_rng(1).integers(0, config.vocab, 5).tolist()}
     if (ids := _ids_of_prose(ours.source.tokenizer_folder)) and max(ids) < config.vocab:
         prompts["prose"] = ids
-    # As many as the table of positions has.
+    # As many as positions there are; a text that is longer is cut.
     limit = config.learned_positions or config.max_positions
-    count = max(1, min(NEW_TOKENS, limit - max(map(len, prompts.values()))))
+    count = min(NEW_TOKENS, max(1, limit // 2))
+    prompts = {name: ids[: max(1, limit - count)] for name, ids in prompts.items()}
     engine = Engine(config, ours.source.load(ours.native.dtype, None), dtype=ours.native.dtype, slots=len(prompts))
     try:
         results = engine.generate(list(prompts.values()), count, ignore_eos=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 
 import jax
 import numpy as np
@@ -129,6 +130,7 @@ class _Pass:
         self._probe, self._group = probe, group
         self._allowed = tolerance.of_values(max(probe.documents[number].end for number in group.documents))
         self._ties = tolerance.ties
+        self._step = max(4, min(64, LOGITS // ours.vocab))
         self._result, self._heap = result, heap
         self._progress = on_progress
         self._real = group.alone.segment_ids != 0
@@ -194,29 +196,41 @@ class _Pass:
         return np.asarray(x[:rows, :seq], np.float32)
 
     def _compare_logits(self, hidden: np.ndarray) -> None:
-        step = max(4, min(64, LOGITS // self._ours.vocab))
-        for row, number in enumerate(self._group.documents):
-            document = self._probe.documents[number]
-            following = np.array([*document.ids[1:], -1])
-            parts: dict[Arrangement, list[Scores]] = defaultdict(list)
-            for start in range(0, len(document.ids), step):
-                stop = min(start + step, len(document.ids))
-                reference = self._reference.logits(hidden[row : row + 1, start:stop])[0]
-                ours = self._logits(number, start, stop, step)
+        """The reference's logits wait in a file, so that only one side's head is in memory at a time."""
+        with TemporaryFile(prefix="zoo-parity-") as kept:
+            for row, _, start, stop in self._steps():
+                kept.write(self._reference.logits(hidden[row : row + 1, start:stop])[0].tobytes())
+            self._reference.close()
+            trim()
+            kept.seek(0)
+            parts: dict[tuple[Arrangement, int], list[Scores]] = defaultdict(list)
+            for _, number, start, stop in self._steps():
+                shape = stop - start, self._ours.vocab
+                reference = np.frombuffer(kept.read(4 * shape[0] * shape[1]), np.float32).reshape(shape)
+                ours = self._logits(number, start, stop)
+                following = np.array([*self._probe.documents[number].ids[1:], -1])[start:stop]
                 for arrangement, logits in ours.items():
-                    parts[arrangement].append(Scores.of(logits, reference, following[start:stop]))
-                self._keep_worst(number, start, ours["padding after"], reference, parts["padding after"][-1])
-            for arrangement, scores in parts.items():
-                self._result.scores[arrangement][number] = Scores.joined(scores)
+                    parts[arrangement, number].append(Scores.of(logits, reference, following))
+                worst = parts["padding after", number][-1]
+                self._keep_worst(number, start, ours["padding after"], reference, worst)
+        for (arrangement, number), scores in parts.items():
+            self._result.scores[arrangement][number] = Scores.joined(scores)
 
-    def _logits(self, number: int, start: int, stop: int, step: int) -> dict[Arrangement, np.ndarray]:
+    def _steps(self) -> Iterator[tuple[int, int, int, int]]:
+        """Row of the group, document, and the positions whose logits are computed together."""
+        for row, number in enumerate(self._group.documents):
+            count = len(self._probe.documents[number].ids)
+            for start in range(0, count, self._step):
+                yield row, number, start, min(start + self._step, count)
+
+    def _logits(self, number: int, start: int, stop: int) -> dict[Arrangement, np.ndarray]:
         """Ours at some positions of a document, in every arrangement."""
         pieces: list[jax.Array] = []
         for arrangement in ARRANGEMENTS:
             row, column = self._places[arrangement, number]
             piece = self._used.x[row, column + start : column + stop]
             # One shape, so that the head is compiled once.
-            pieces.append(jnp.pad(piece, ((0, step - (stop - start)), (0, 0))))
+            pieces.append(jnp.pad(piece, ((0, self._step - (stop - start)), (0, 0))))
         logits = self._ours.logits(jnp.stack(pieces))
         return {name: logits[index, : stop - start] for index, name in enumerate(ARRANGEMENTS)}
 

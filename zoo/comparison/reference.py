@@ -8,11 +8,9 @@ return is recorded on the way; which part is the like of which of ours follows f
 from __future__ import annotations
 
 import os
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +24,7 @@ from zoo.converters.load import load_parameters
 from zoo.converters.plan import plan_conversion
 from zoo.models.errors import ZooError
 
-from .native import chosen_weights
+from .recording import IMPLEMENTATION, arranged, record, recorded, register_attention, to_numpy
 from .side import Floats, Stage, Tokens
 
 # The parameter, within a block, whose owner's output a value is; the first that a network has counts.
@@ -48,12 +46,8 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 # Values that a part as a whole returns, by where its parameters begin.
 PARTS = {"attn": "attn.", "mlp": "mlp."}
-# Bytes of scores that attention makes at a time.
-SCORE_BYTES = 256 << 20
-IMPLEMENTATION = "zoo_comparison"
-
-# Where attention records what it attends with, and what comes of it.
-_recorded: ContextVar[dict[str, Any]] = ContextVar("recorded")
+# Bytes of a large tensor that are read at a time.
+READ_BYTES = 16 << 20
 
 
 def need_torch() -> None:
@@ -78,7 +72,7 @@ class Reference:
 
         transformers.utils.logging.disable_progress_bar()
         transformers.utils.logging.set_verbosity_error()
-        _register_attention()
+        register_attention()
         self._directory = open_hf_directory(folder)
         self._family = family_of(self._directory.config, str(folder / "config.json"))
         self._plan = plan_conversion(self._family, self._directory.config, self._directory)
@@ -113,7 +107,7 @@ class Reference:
         with torch.no_grad(), self._watched(watch):
             output = self._base(input_ids=ids, position_ids=positions, use_cache=False)
         self._last = output
-        return _numpy(output[0])
+        return to_numpy(output[0])
 
     def logits(self, hidden: Floats) -> Floats:
         """See `Side`: everything that the model does after its last block and the norm that follows it."""
@@ -126,7 +120,7 @@ class Reference:
         try:
             self._base.forward = lambda *_, **__: output
             with torch.no_grad():
-                return _numpy(self._model(input_ids=ids, use_cache=False).logits)
+                return to_numpy(self._model(input_ids=ids, use_cache=False).logits)
         finally:
             self._base.forward = forward
 
@@ -192,13 +186,13 @@ class Reference:
             if not any(weight.is_meta for weight in _weights(module).values()):
                 continue
             tied = None if part in self._units else self._tied(part)
-            with self._tensors([tied] if tied else self._units.get(part, ())) as sources:
-                if tied:
-                    weight = sources[tied][...].float()
-                    for owner, name in _owners(module):
-                        owner._parameters[name] = _parameter(weight)
-                else:
-                    config = LoadStateDictConfig(dtype=torch.float32, weight_mapping=list(self._conversions))
+            if tied:
+                weight = _parameter(self._float(tied))
+                for owner, name in _owners(module):
+                    owner._parameters[name] = weight
+            else:
+                config = LoadStateDictConfig(dtype=torch.float32, weight_mapping=list(self._conversions))
+                with self._tensors(self._units.get(part, ())) as sources:
                     convert_and_load_state_dict_in_model(self._model, sources, config)
             empty = [name for name, weight in _weights(module).items() if weight.is_meta]
             if empty:
@@ -239,6 +233,20 @@ class Reference:
             files = {path: stack.enter_context(safe_open(path, framework="pt")) for path in set(paths.values())}
             yield {name: files[path].get_slice(name) for name, path in paths.items()}
 
+    def _float(self, name: str) -> Any:
+        """A tensor of the checkpoint in float32, read by parts, so that it is never there in two forms."""
+        import torch
+
+        with self._tensors([name]) as sources:
+            shape = sources[name].get_shape()
+        result = torch.empty(shape, dtype=torch.float32)
+        step = max(1, READ_BYTES * shape[0] // max(1, 4 * result.numel()))
+        for start in range(0, shape[0], step):
+            # Opened anew, since pages of an open file count as memory.
+            with self._tensors([name]) as sources:
+                result[start : start + step] = sources[name][start : start + step]
+        return result
+
     def _empty(self, unit: str) -> None:
         """Takes a part's weights away again."""
         for owner, name in list(_owners(self._model.get_submodule(unit))):
@@ -262,13 +270,13 @@ class Reference:
                 handles += self._recorders(blocks[name])
             elif not name.startswith(self._block_path + ".") and next(_owners(module, recurse=False), None):
                 handles.append(module.register_forward_pre_hook(lambda *_, unit=name: self._fill(unit)))
-        token = _recorded.set({})
+        token = recorded.set({})
         for part in self._before_blocks():
             self._fill(part)
         try:
             yield
         finally:
-            _recorded.reset(token)
+            recorded.reset(token)
             for handle in handles:
                 handle.remove()
             self._empty(self._base_name)
@@ -280,21 +288,21 @@ class Reference:
         inputs: list[Floats] = []
 
         def before(_: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-            hidden = _numpy(args[0] if args else kwargs["hidden_states"])
+            hidden = to_numpy(args[0] if args else kwargs["hidden_states"])
             if index == 0:
                 watch(Stage(None, None, hidden, {}))
                 for part in self._before_blocks():
                     self._empty(part)
             inputs.append(hidden)
-            _recorded.get().clear()
+            recorded.get().clear()
             self._fill(unit)
 
         def after(_: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
             self._empty(unit)
-            hidden = _numpy(output[0] if isinstance(output, tuple) else output)
+            hidden = to_numpy(output[0] if isinstance(output, tuple) else output)
             batch = hidden.shape[:2]
-            arranged = {name: _arranged(value, *batch) for name, value in _recorded.get().items()}
-            values = {name: value for name, value in arranged.items() if value is not None}
+            every = {name: arranged(value, *batch) for name, value in recorded.get().items()}
+            values = {name: value for name, value in every.items() if value is not None}
             watch(Stage(index, inputs.pop(), hidden, values))
 
         return before, after
@@ -303,7 +311,7 @@ class Reference:
         """Hooks that record what the parts of a block return."""
         handles: list[Any] = []
         for name, path in self._parts_of(index).items():
-            handles.append(self._model.get_submodule(path).register_forward_hook(partial(_record, name)))
+            handles.append(self._model.get_submodule(path).register_forward_hook(partial(record, name)))
         return handles
 
     def _parts_of(self, index: int) -> dict[str, str]:
@@ -327,67 +335,6 @@ class Reference:
             # What follows is their sum, which no module of transformers returns.
             del found["mlp"]
         return {name: path for name, path in found.items() if path in modules and path.startswith(block + ".")}
-
-
-def _record(name: str, module: Any, args: Any, output: Any) -> None:
-    """Keeps what a part returned, the first time that it is called in a block."""
-    import torch
-
-    recorded = _recorded.get()
-    if name != "router":
-        # A copy, since some models add to it in place.
-        recorded.setdefault(name, (output[0] if isinstance(output, tuple) else output).clone())
-        return
-    parts = output if isinstance(output, tuple) else (output,)
-    chosen = next((part for part in parts if not torch.is_floating_point(part)), None)
-    if chosen is None:
-        if len(parts) == 1:
-            recorded["router_logits"] = parts[0]
-        return
-    weights = next((part for part in parts if part is not chosen and part.shape == chosen.shape), None)
-    count = max(part.shape[-1] for part in parts)
-    if weights is not None and count > weights.shape[-1]:
-        recorded["router"] = chosen_weights(_numpy(weights), chosen.numpy(), count)
-
-
-def _register_attention() -> None:
-    """Has attention of every family record what it is given and what it makes of that."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
-
-    AttentionInterface.register(IMPLEMENTATION, _attention)
-    AttentionMaskInterface.register(IMPLEMENTATION, eager_mask)
-
-
-def _attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> tuple[Any, None]:
-    """The family's own plain attention, for some queries at a time; scores are rows by themselves."""
-    import torch
-
-    eager = sys.modules[type(module).__module__].eager_attention_forward
-    scale = options.get("scaling")
-    recorded = _recorded.get({})
-    recorded["queries"] = query * (query.shape[-1] ** -0.5 if scale is None else scale)
-    recorded["keys"], recorded["values"] = key, value
-    rows, heads, queries = query.shape[:3]
-    step = max(1, SCORE_BYTES // (4 * rows * heads * key.shape[2]))
-    parts: list[Any] = []
-    for start in range(0, queries, step):
-        some = slice(start, start + step)
-        masked = mask[:, :, some] if torch.is_tensor(mask) else mask
-        parts.append(eager(module, query[:, :, some], key, value, masked, **options)[0])
-    attended = torch.cat(parts, dim=1)
-    recorded["attended"] = attended.reshape(rows, queries, -1)
-    return attended, None
-
-
-def _arranged(value: Any, rows: int, seq: int) -> Floats | None:
-    """A value as [rows, seq, features]; heads come before the sequence in some, and some have one row a token."""
-    array = value if isinstance(value, np.ndarray) else _numpy(value)
-    if array.ndim == 4 and array.shape[1] != seq and array.shape[2] == seq:
-        array = array.swapaxes(1, 2)
-    if array.size % (rows * seq) or array.shape[0] not in (rows, rows * seq):
-        return None
-    return array.reshape(rows, seq, -1)
 
 
 def _make_buffers(model: Any) -> None:
@@ -420,10 +367,6 @@ def _parameter(weight: Any) -> Any:
     import torch
 
     return torch.nn.Parameter(weight, requires_grad=False)
-
-
-def _numpy(tensor: Any) -> Floats:
-    return tensor.detach().float().numpy()
 
 
 def _common_parent(names: Iterable[str]) -> str:
