@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
 from .report import Report, TokenRecord, WorstRecord
 
 WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 34
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 18, 34
+# Cells that are not to be divided.
+NUMBER = re.compile(r"[\d.,%e+-]+( of \d+)?")
 # What is 0 is drawn here.
 SMALLEST = 1e-16
 
@@ -20,16 +23,19 @@ STYLE = """
   --panel: #1f2226; --one: #6fb1ff; --two: #f0a06a; --good: #5fce8b; --bad: #ff8a80; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.2rem; max-width: 60rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.35rem; margin: 0 0 .3rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); } p { margin: .3rem 0; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--soft); font-weight: 500; } td.number { font-variant-numeric: tabular-nums; white-space: nowrap; }
+th { color: var(--soft); font-weight: 500; white-space: nowrap; } p code { overflow-wrap: anywhere; }
+td.number, td .token { font-variant-numeric: tabular-nums; white-space: nowrap; }
 code { font: .88em ui-monospace, monospace; background: var(--panel); padding: .05em .3em; border-radius: 3px; }
 svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
 .panel { background: var(--panel); border-radius: 6px; padding: .7rem 1rem; } .key { white-space: nowrap; }
 .key i { display: inline-block; width: 1.2em; height: .2em; vertical-align: middle; margin: 0 .4em 0 .8em; }
+@media (max-width: 36rem) { svg text { font-size: 19px; } svg .between { display: none; } table { font-size: .8rem; }
+  th { white-space: normal; } }
 """
 
 
@@ -176,7 +182,8 @@ def _place(worst: WorstRecord) -> str:
 
 def _tokens(tokens: Sequence[TokenRecord]) -> str:
     return "<br>".join(
-        f"{_code(str(token.id) if token.text is None else repr(token.text))} {token.probability:.3g}"
+        f'<span class="token">{_code(str(token.id) if token.text is None else repr(token.text))} '
+        f"<bdi>{token.probability:.3g}</bdi></span>"
         for token in tokens
     )
 
@@ -207,8 +214,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield '<div class="scroll"><table><thead><tr>'
     yield "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr></thead><tbody>"
     for row in rows:
-        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>"
+        yield "<tr>" + "".join(map(_cell, row)) + "</tr>"
     yield "</tbody></table></div>"
+
+
+def _cell(content: str) -> str:
+    return f'<td class="number">{content}</td>' if NUMBER.fullmatch(content) else f"<td>{content}</td>"
 
 
 def _number(value: float | None) -> str:
@@ -216,7 +227,7 @@ def _number(value: float | None) -> str:
 
 
 def _code(text: str | None) -> str:
-    return "" if text is None else f"<code>{escape(text)}</code>"
+    return "" if text is None else f'<code dir="auto">{escape(text)}</code>'
 
 
 def _key(*entries: tuple[str, str]) -> str:
@@ -281,8 +292,11 @@ def _axis_y(low: int, high: int) -> str:
 
 
 def _axis_x(labels: Sequence[str], places: Sequence[float]) -> list[str]:
+    """On a phone only every third label."""
     step = max(1, math.ceil(len(labels) / 16))
-    return [
-        f'<text x="{places[index]:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{escape(labels[index])}</text>'
-        for index in range(0, len(labels), step)
-    ]
+    parts: list[str] = []
+    for index in range(0, len(labels), step):
+        kind = ' class="between"' if index // step % 3 else ""
+        where = f'x="{places[index]:.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle"'
+        parts.append(f"<text {where}{kind}>{escape(labels[index])}</text>")
+    return parts
