@@ -112,6 +112,8 @@ def family_of(config: Mapping[str, Any], where: str) -> Family:
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise ZooError(f"{where}: architectures: expected a list of names, found {architectures!r}")
+    if model_type is None:
+        raise ZooError(f"{where}: expected a model_type, found none; {_known('', list(known))}")
     if not isinstance(model_type, str) or model_type not in known:
         raise ZooError(f"{where}: unknown model_type {model_type!r}; {_known(str(model_type), list(known))}")
     family = known[model_type]
@@ -125,6 +127,6 @@ def family_of(config: Mapping[str, Any], where: str) -> Family:
 
 
 def _known(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name.lower(), [entry.lower() for entry in known], n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(name.lower(), [entry.lower() for entry in known], n=1, cutoff=0.6)
     hint = next((entry for entry in known if nearest and entry.lower() == nearest[0]), None)
     return f"known: {', '.join(known)}" + (f"; the nearest is {hint!r}" if hint else "")

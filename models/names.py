@@ -6,6 +6,9 @@ of rematerialisation says by them what is kept. In a compiled program they cost 
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal, TypeVar, get_args
 
 import jax
@@ -45,8 +48,27 @@ Name = Literal[
 ]
 NAMES: tuple[Name, ...] = get_args(Name)
 T = TypeVar("T", bound=jax.Array)
+_collected: ContextVar[dict[str, jax.Array] | None] = ContextVar("collected", default=None)
 
 
 def named(value: T, name: Name) -> T:
     """The value itself, called so."""
-    return checkpoint_name(value, name)
+    value = checkpoint_name(value, name)
+    found = _collected.get()
+    if found is not None:
+        found.setdefault(name, value)
+    return value
+
+
+@contextmanager
+def collected() -> Generator[dict[str, jax.Array]]:
+    """Within it, values that are named come into this dictionary; of a name that occurs twice, the first.
+
+    They belong to the program that is being traced, which has to return those that are wanted.
+    """
+    found: dict[str, jax.Array] = {}
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)

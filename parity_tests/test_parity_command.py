@@ -154,6 +154,30 @@ def test_computing_or_keeping_in_low_precision_has_its_own_tolerance(source: Pat
     rounded = zoo.parity(tmp_path / "cast", longest=64)
     assert rounded.passed and rounded.dtype == f"float32, weights rounded to {dtype}"
     assert rounded.tolerance == report.tolerance
+    # Whichever side was rounded.
+    assert zoo.parity(source, tmp_path / "cast", longest=64).passed
+
+
+def test_a_store_that_was_cast_is_its_own_equal(source: Path, tmp_path: Path) -> None:
+    hf_to_orbax(source, tmp_path / "cast", dtype="bfloat16")
+    report = zoo.parity(tmp_path / "cast", tmp_path / "cast", longest=64)
+    assert report.passed and report.dtype == "float32"
+
+
+def test_a_tokenizer_of_another_model_beside_the_weights_is_said(source: Path, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, vocab_size=131)
+    write_tokenizer(tmp_path)
+    report = zoo.parity(tmp_path, longest=64)
+    assert any(line.startswith("text 'prose': the tokenizer makes token ") for line in report.not_covered)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "é"}\n')
+    with pytest.raises(ZooError, match=r"prompt 1: the tokenizer makes token \d+ of it, but .* has 131 tokens"):
+        zoo.parity(tmp_path, prompts=tmp_path / "prompts.jsonl", longest=64)
+
+
+def test_a_prompt_longer_than_the_positions_is_said(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompts.jsonl").write_text(json.dumps({"prompt": "a" * 70}) + "\n")
+    with pytest.raises(ZooError, match=r"prompt 1: 70 tokens; .* has 64 positions"):
+        zoo.parity(source, prompts=tmp_path / "prompts.jsonl", longest=64)
 
 
 def test_another_tokenizer_is_said(source: Path, tmp_path: Path) -> None:
@@ -179,8 +203,34 @@ def test_what_is_no_number_in_the_reference_is_said_of_it(source: Path, tmp_path
 def test_another_vocabulary_is_said_with_both_sizes(source: Path, tmp_path: Path, where: str) -> None:
     write_checkpoint(tmp_path, vocab_size=131)
     sides = (tmp_path, source) if where == "ours" else (source, tmp_path)
-    with pytest.raises(ZooError, match=r"vocabularies differ: .* (131|259) logits, .* (131|259);"):
+    with pytest.raises(ZooError, match=r"vocabularies differ: .* (131|259) logits, .* (131|259)"):
         zoo.parity(*sides, longest=64)
+
+
+@pytest.mark.parametrize(("changes", "words"), [({"num_hidden_layers": 1}, "depths"), ({"hidden_size": 32}, "widths")])
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_another_network_is_refused(
+    source: Path, tmp_path: Path, changes: dict[str, Any], words: str, kind: str
+) -> None:
+    write_checkpoint(tmp_path / "other", vocab_size=259, **changes)
+    if kind == "store":
+        hf_to_orbax(tmp_path / "other", tmp_path / "store")
+    other = tmp_path / ("store" if kind == "store" else "other")
+    for sides in ((source, other), (other, source)):
+        with pytest.raises(ZooError, match=f"the {words} differ"):
+            zoo.parity(*sides, longest=64)
+
+
+def test_what_is_no_number_agrees_with_nothing(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path)
+    change(tmp_path, lambda tensors: tensors["model.layers.1.mlp.up_proj.weight"].__setitem__((3, 3), np.nan))
+    report = zoo.parity(tmp_path, longest=64)
+    some = report.statistics["padding after"]
+    assert (some.top_1, some.kl_largest, some.perplexity) == (0.0, np.inf, np.inf)
+    assert not [check for check in report.checks if check.passed and check.name.startswith(("logits", "greedy"))]
+    assert report.culprit is not None and report.culprit.advice == "NaN or infinity in: layers.1.mlp.up.kernel"
+    [tensor] = report.culprit.tensors
+    assert tensor.equal
 
 
 def test_a_source_that_is_gone_is_said_with_the_remedy(tmp_path: Path) -> None:
@@ -210,6 +260,8 @@ def test_without_torch_the_extra_is_named_and_models_of_ours_are_still_compared(
         (["--against", "nowhere"], "nowhere"),
         (["--report", "file"], "expected a folder, found a file"),
         (["--report", "theirs"], "is none of zoo's"),
+        (["--report", "folders"], "report.html is a folder"),
+        (["--report", "model"], "a model is there"),
         (["--longest", "3"], "at least 8"),
     ],
 )
@@ -223,6 +275,8 @@ def test_bad_options_are_said_before_the_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
+    (tmp_path / "folders" / "report.html").mkdir(parents=True)
+    (tmp_path / "model").symlink_to(source)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "report.json").write_text("{}")
     with pytest.raises(SystemExit) as exit_:

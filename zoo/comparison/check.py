@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from zoo.models.errors import ZooError
+from zoo.models.errors import ZooError, report_all
 from zoo.models.parameters import abstract_parameters
 from zoo.models.tokenizer import Tokenizer
 
@@ -18,7 +18,8 @@ from .lockstep import compare_layers
 from .probe import TEXTS, make_probe
 from .records import make_report
 from .report import Report
-from .sides import Ours, open_ours, open_reference, special_ids, tokenizer_of
+from .side import Side
+from .sides import Ours, open_ours, open_reference, special_ids, tokenizer_of, tolerance_between
 
 LONGEST = 1024
 
@@ -56,31 +57,47 @@ def parity(
     say = on_progress or (lambda _: None)
     with ExitStack() as stack:
         ours = open_ours(str(model), dtype, stack)
-        folder, make_reference = open_reference(ours, against, stack)
+        other = open_reference(ours, against, stack)
+        tolerance, described_dtype = tolerance_between(ours, other)
         notes: list[str] = []
         # First of all, while neither torch nor a tokenizer is in memory: the engine needs all parameters at once.
         continued = continue_greedily(ours, notes, say)
         tokenizer = tokenizer_of(ours.source.tokenizer_folder)
         texts = list(read_texts(ours, tokenizer, prompts, notes))
         say("building the reference")
-        reference = make_reference()
-        if reference.vocab != ours.native.vocab:
-            raise ZooError(
-                f"the vocabularies differ: {ours.name} has {ours.native.vocab} logits, {reference.description} "
-                f"{reference.vocab}; they cannot be compared"
-            )
+        reference = other.make()
+        _check_sizes(ours, reference)
         documents = [*texts, *((f"{one.name}, continued", one.ids) for one in continued)]
         special = special_ids(ours.source.tokenizer_folder)
         probe = make_probe(ours.source.config, documents, special=special, longest=longest)
-        comparison = compare_layers(ours.native, reference, probe, ours.tolerance, say)
+        comparison = compare_layers(ours.native, reference, probe, tolerance, say)
         has_experts = any(".router." in path for path in abstract_parameters(ours.source.config))
         checks = [
-            *logit_checks(comparison, ours.tolerance, probe, has_experts),
+            *logit_checks(comparison, tolerance, probe, has_experts),
             block_check(comparison),
-            *greedy_checks(continued, comparison, probe, ours.tolerance),
-            *text_checks(ours, tokenizer, folder),
+            *greedy_checks(continued, comparison, probe, tolerance),
+            *text_checks(ours, tokenizer, other.tokenizer_folder),
         ]
-        return make_report(ours, tokenizer, reference, probe, comparison, checks, continued, notes)
+        return make_report(
+            ours, tokenizer, reference, probe, comparison, checks, continued, notes, tolerance, described_dtype
+        )
+
+
+def _check_sizes(ours: Ours, reference: Side) -> None:
+    """Refuses sides that are other networks."""
+    sizes = (
+        ("the vocabularies differ", "logits", ours.native.vocab, reference.vocab),
+        ("the depths differ", "blocks", ours.native.blocks, reference.blocks),
+        ("the widths differ", "elements an activation", ours.native.embed, reference.embed),
+    )
+    report_all(
+        (
+            f"{what}: {ours.name} has {mine} {unit}, {reference.description} {theirs}"
+            for what, unit, mine, theirs in sizes
+            if mine != theirs
+        ),
+        "these are other networks, which cannot be compared:",
+    )
 
 
 def read_texts(
@@ -93,8 +110,21 @@ def read_texts(
             raise ZooError(f"{ours.name}: the checkpoint has no tokenizer; it cannot read --prompts")
         notes.append("texts: the checkpoint has no tokenizer")
         return
+    config = ours.source.config
     for name, text in TEXTS.items():
-        yield name, tokenizer.encode(text)
+        ids = tokenizer.encode(text)
+        if max(ids, default=0) < config.vocab:
+            yield name, ids
+        else:
+            notes.append(f"text {name!r}: the tokenizer makes token {max(ids)} of it, the model has {config.vocab}")
     for number, prompt in enumerate(given, 1):
         ids = tokenizer.chat(prompt.messages) if prompt.text is None else tokenizer.encode(prompt.text)
+        if max(ids, default=0) >= config.vocab:
+            raise ZooError(
+                f"{prompts}: prompt {number}: the tokenizer makes token {max(ids)} of it, but {ours.name} has "
+                f"{config.vocab} tokens; is the tokenizer another model's?"
+            )
+        limit = config.learned_positions or config.max_positions
+        if len(ids) > limit:
+            raise ZooError(f"{prompts}: prompt {number}: {len(ids)} tokens; {ours.name} has {limit} positions")
         yield f"prompt {number}", ids

@@ -80,7 +80,9 @@ def greedy_checks(
     if not continued:
         return
     scores = comparison.scores["padding after"]
-    room = 2 * tolerance.logits_largest * max(float(part.reference_largest.max()) for part in scores.values())
+    # What the logits' root mean square may differ by, at four deviations, both ways.
+    squares = np.concatenate([part.reference_squares for part in scores.values()])
+    room = 8 * tolerance.logits_rms * float(np.sqrt(squares.mean()))
     shortfall = np.concatenate(list(shortfalls(continued, comparison, probe)))
     yield Check(
         name="greedy decoding: below the reference's largest logit",

@@ -263,6 +263,8 @@ def _judge_by_products(
     heads, kv_heads = getattr(attn, "heads", 0), getattr(attn, "kv_heads", getattr(attn, "heads", 0))
     if not heads or not {"queries", "keys"} <= ours.keys() & reference.keys():
         return
+    if any(ours[name].shape != reference[name].shape for name in ("queries", "keys")):
+        return
     left, right = _products(ours, heads, kv_heads), _products(reference, heads, kv_heads)
     difference = Difference.of(left, right, np.ones(left.shape[:2], bool))
     if difference.rms <= different:

@@ -11,12 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax import numpy as jnp
-from jax.extend import core
 
 from zoo.models.config import ModelConfig, shared_layer
 from zoo.models.context import make_context
 from zoo.models.decoder import Decoder
-from zoo.models.names import NAMES
+from zoo.models.names import NAMES, collected
 from zoo.models.parameters import abstract_parameters, fill
 
 from ..sources import Source
@@ -50,6 +49,14 @@ class Native:
     @property
     def vocab(self) -> int:
         return self.config.vocab
+
+    @property
+    def blocks(self) -> int:
+        return len(self.config.layers)
+
+    @property
+    def embed(self) -> int:
+        return self.config.embed
 
     def begin(self, tokens: Tokens) -> Way:
         """Embeds a batch."""
@@ -143,26 +150,6 @@ def chosen_weights(weights: np.ndarray, chosen: np.ndarray, experts: int) -> Flo
     return dense
 
 
-def named_values(function: Callable[..., Any]) -> Callable[..., tuple[Any, dict[str, jax.Array]]]:
-    """The function, returning also the values in it that have a name (see `zoo.models.names`).
-
-    Of a name that occurs twice, the first value counts.
-    """
-
-    def run(*arguments: Any) -> tuple[Any, dict[str, jax.Array]]:
-        closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        found: dict[str, Any] = {}
-        for equation in closed.jaxpr.eqns:
-            if equation.primitive.name == "name":
-                found.setdefault(equation.params["name"], equation.outvars[0])
-        widened = closed.jaxpr.replace(outvars=[*closed.jaxpr.outvars, *found.values()])
-        flat = core.jaxpr_as_fun(core.ClosedJaxpr(widened, closed.consts))(*jax.tree.leaves(arguments))
-        outputs = jax.tree.unflatten(jax.tree.structure(shape), flat[: len(flat) - len(found)])
-        return outputs, dict(zip(found, flat[len(flat) - len(found) :], strict=True))
-
-    return run
-
-
 @partial(jax.jit, static_argnums=0)
 def _embed(
     config: ModelConfig, params: Values, ids: jax.Array, positions: jax.Array
@@ -189,14 +176,8 @@ def _block(
 ) -> tuple[jax.Array, Any, dict[str, jax.Array]]:
     """The one block of `config`, compiled once for all that are alike."""
 
-    def block(*arguments: Any) -> tuple[jax.Array, Any]:
-        params, x, positions, segment_ids, held, given = arguments
-        decoder = fill(Decoder(config), params, partly=True)
-        return decoder.layers[0](x, make_context(config, positions, segment_ids, None, None), held, given)
-
-    arguments = (params, x, positions, segment_ids, held, given)
-    with jax.default_matmul_precision("highest"):
-        if not values:
-            return *block(*arguments), {}
-        (y, memory), inside = named_values(block)(*arguments)
-        return y, memory, inside
+    decoder = fill(Decoder(config), params, partly=True)
+    context = make_context(config, positions, segment_ids, None, None)
+    with jax.default_matmul_precision("highest"), collected() as inside:
+        y, memory = decoder.layers[0](x, context, held, given)
+    return y, memory, inside if values else {}

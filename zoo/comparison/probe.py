@@ -111,8 +111,11 @@ def make_probe(
         if config.learned_positions is None and size > limit
     ]
     documents += [Document(name, tuple(ids)) for name, ids in texts if len(ids) > 1]
-    not_covered = tuple(f"{what} {size}: the longest document has {limit} tokens" for what, size in unreached)
-    return Probe(tuple(documents), tuple(_groups(config, documents)), not_covered)
+    not_covered = [f"{what} {size}: the longest document has {limit} tokens" for what, size in unreached]
+    read = {token for document in documents for token in document.ids}
+    if len(read) < config.vocab:
+        not_covered.append(f"{config.vocab - len(read):,} of {config.vocab:,} tokens: in no document")
+    return Probe(tuple(documents), tuple(_groups(config, documents)), tuple(not_covered))
 
 
 def _reaches(config: ModelConfig) -> list[tuple[str, int]]:

@@ -34,6 +34,7 @@ from .report import (
 from .side import Side
 from .sides import Ours
 from .statistics import Scores
+from .tolerance import Tolerance
 
 # Decimal exponents of the divergences that the histogram counts.
 KL_EXPONENTS = range(-14, 2)
@@ -50,6 +51,8 @@ def make_report(
     checks: list[Check],
     continued: list[Continued],
     notes: list[str],
+    tolerance: Tolerance,
+    described_dtype: str,
 ) -> Report:
     scores = comparison.joined("padding after")
     passed = all(check.passed for check in checks)
@@ -58,13 +61,13 @@ def make_report(
         model=ours.name,
         family=_family(ours),
         reference=reference.description,
-        dtype=ours.described_dtype,
+        dtype=described_dtype,
         parameters=sum(math.prod(p.shape) for p in abstract_parameters(ours.source.config).values()),
         blocks=len(ours.source.config.layers),
         vocab=ours.native.vocab,
         passed=passed,
         checks=tuple(checks),
-        tolerance=ours.tolerance,
+        tolerance=tolerance,
         documents=tuple(
             DocumentRecord(name=d.name, tokens=len(d.ids), first_position=d.start) for d in probe.documents
         ),
@@ -183,7 +186,9 @@ def _culprit(ours: Ours, reference: Side, comparison: Comparison, checks: list[C
         return None
     tensors = tuple(_tensors(ours, reference, found.paths))
     unequal = [tensor.native for tensor in tensors if tensor.equal is False]
-    if unequal:
+    if endless := [path for path in found.paths if not np.isfinite(_parameter(ours, path)).all()]:
+        advice = f"NaN or infinity in: {', '.join(endless[:4])}"
+    elif unequal:
         advice = f"other numbers than the reference's: {', '.join(unequal[:4])}"
     elif tensors and all(tensor.equal for tensor in tensors):
         advice = "its tensors are the reference's: look at the configuration and at the arithmetic, not at the weights"
@@ -207,7 +212,9 @@ def _tensors(ours: Ours, reference: Side, paths: tuple[str, ...]) -> Iterator[Te
     for path in paths:
         source, row = reference.named(path)
         theirs = reference.parameter(path)
-        mine = np.asarray(ours.source.load(None, None, [path])[path], np.float32)
-        equal = None if theirs is None or theirs.shape != mine.shape else bool(np.array_equal(mine, theirs))
-        del mine, theirs
+        equal = None if theirs is None else np.array_equal(_parameter(ours, path), theirs, equal_nan=True)
         yield TensorRecord(native=path, source=source, row=row, equal=equal)
+
+
+def _parameter(ours: Ours, path: str) -> np.ndarray:
+    return np.asarray(ours.source.load(None, None, [path])[path], np.float32)

@@ -88,6 +88,7 @@ class Reference:
         self._model: Any = model.eval().requires_grad_(False)
         _make_buffers(self._model)
         self._vocab: int = config.get_text_config().vocab_size
+        self._embed: int = config.get_text_config().hidden_size
         self._targets = self._renamed()
         self._block_path, self._units = self._divide()
         # The part with the blocks; all of the model but its head.
@@ -98,6 +99,14 @@ class Reference:
     @property
     def vocab(self) -> int:
         return self._vocab
+
+    @property
+    def blocks(self) -> int:
+        return len(self._model.get_submodule(self._block_path))
+
+    @property
+    def embed(self) -> int:
+        return self._embed
 
     def run(self, tokens: Tokens, watch: Callable[[Stage], None]) -> Floats:
         """See `Side`; documents begin at the left of their rows."""
@@ -260,7 +269,7 @@ class Reference:
     def _watched(self, watch: Callable[[Stage], None]) -> Generator[None]:
         """Within it, parts are given their weights as they are called, and blocks are watched."""
         handles: list[Any] = []
-        blocks = {f"{self._block_path}.{i}": i for i in range(len(self._model.get_submodule(self._block_path)))}
+        blocks = {f"{self._block_path}.{i}": i for i in range(self.blocks)}
 
         for name, module in self._model.named_modules():
             if name in blocks:

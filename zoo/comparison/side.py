@@ -53,6 +53,16 @@ class Side(Protocol):
         """The number of logits."""
         ...
 
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        ...
+
+    @property
+    def embed(self) -> int:
+        """The elements of an activation."""
+        ...
+
     def run(self, tokens: Tokens, watch: Callable[[Stage], None]) -> Floats:
         """Goes through the embedding and all blocks, calling `watch` after each; returns what the head is given."""
         ...

@@ -49,6 +49,8 @@ def _rms(values: np.ndarray) -> np.floating[Any]:
 class Scores:
     """For each position of some logits, float64 [positions]. Logarithms are natural.
 
+    Where a logit is no finite number nothing agrees: differences, divergence and losses are infinite.
+
     Attributes:
         largest: the largest difference.
         squares: the mean square of the differences.
@@ -78,7 +80,7 @@ class Scores:
     def of(cls, ours: Floats, reference: Floats, following: np.ndarray) -> Scores:
         """Of logits [positions, vocab]; `following` are the next tokens' ids, -1 for none."""
         bad, reference_bad = (~np.isfinite(logits).all(axis=-1) for logits in (ours, reference))
-        # What is not finite counts by itself; the rest is computed without it.
+        wrong = bad | reference_bad
         left, right = (np.nan_to_num(logits.astype(np.float64)) for logits in (ours, reference))
         difference = left - right
         log_ours, log_reference = _log_softmax(left), _log_softmax(right)
@@ -87,17 +89,17 @@ class Scores:
         nothing = np.where(following < 0, np.nan, 0.0)
         token = np.maximum(following, 0)
         return cls(
-            largest=np.where(bad | reference_bad, np.inf, np.abs(difference).max(axis=-1)),
-            squares=np.where(bad | reference_bad, np.inf, np.mean(difference**2, axis=-1)),
+            largest=np.where(wrong, np.inf, np.abs(difference).max(axis=-1)),
+            squares=np.where(wrong, np.inf, np.mean(difference**2, axis=-1)),
             reference_largest=np.abs(right).max(axis=-1),
             reference_squares=np.mean(right**2, axis=-1),
             # Rounding may make it negative by as much as is lost.
-            kl=np.maximum(np.sum(np.exp(log_reference) * (log_reference - log_ours), axis=-1), 0),
-            top_1=(best[:, 0] == reference_best[:, 0]).astype(float),
-            top_5=np.mean((best[:, :, None] == reference_best[:, None, :]).any(axis=2), axis=1),
-            loss=nothing - log_ours[rows, token],
-            reference_loss=nothing - log_reference[rows, token],
-            shortfall=nothing + right.max(axis=-1) - right[rows, token],
+            kl=np.where(wrong, np.inf, np.maximum(np.sum(np.exp(log_reference) * (log_reference - log_ours), -1), 0)),
+            top_1=np.where(wrong, 0.0, best[:, 0] == reference_best[:, 0]),
+            top_5=np.where(wrong, 0.0, np.mean((best[:, :, None] == reference_best[:, None, :]).any(axis=2), axis=1)),
+            loss=nothing + np.where(bad, np.inf, -log_ours[rows, token]),
+            reference_loss=nothing + np.where(reference_bad, np.inf, -log_reference[rows, token]),
+            shortfall=nothing + np.where(reference_bad, np.inf, right.max(axis=-1) - right[rows, token]),
             not_finite=bad.astype(float),
             reference_not_finite=reference_bad.astype(float),
         )
