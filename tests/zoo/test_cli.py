@@ -187,6 +187,8 @@ def test_interrupted_is_130_and_the_next_run_continues(tmp_path: Path, run: Run,
         "save = w.StoreWriter.record\n"
         "def slowly(self, *a):\n    save(self, *a); print('saved', flush=True); time.sleep(0.2)\n"
         "w.StoreWriter.record = slowly\n"
+        # A shell's background job ignores it, and so would what it starts.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from zoo.cli import main\n"
         f"main(['convert', 'hf-to-orbax', {str(source)!r}, {str(tmp_path / 'store')!r}])\n"
     )
