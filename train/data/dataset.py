@@ -1,0 +1,231 @@
+"""Every row of every source as an example, by one number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zoo.models.errors import ZooError, report_all
+
+from .examples import Encoder, Example, NothingLearned, TooLong
+from .lines import RowTooLarge
+from .shapes import Shape, check_shape, named_shape, recognise, renamed
+from .sources import Files, Source, open_files
+
+# Problems after which a survey looks for no more.
+MOST_PROBLEMS = 100
+
+
+class Dataset:
+    """Rows of one or several sources, numbered through.
+
+    Attributes:
+        weights: of each source, or None where each row counts alike.
+    """
+
+    def __init__(self, sources: Sequence[Source], encoder: Encoder):
+        """Opens the files and recognises the shape of each by its first row.
+
+        Raises:
+            ZooError: of all sources together: files cannot be used, weights are missing or not above 0, or the first
+                row of a file is of no known shape.
+        """
+        self.sources = tuple(sources)
+        self.encoder = encoder
+        self.weights = _weights(self.sources)
+        self.parts: list[Files] = []
+        wrong: list[str] = []
+        for source in self.sources:
+            try:
+                self.parts.append(open_files(source.paths))
+            except ZooError as error:
+                wrong.append(str(error))
+        report_all(wrong, "the data cannot be read:")
+        self._stops = np.cumsum([len(part) for part in self.parts])
+        self._shapes = self._recognise()
+
+    def __len__(self) -> int:
+        return int(self._stops[-1])
+
+    def where(self, index: int) -> str:
+        """File and line of a row."""
+        source, inner = self._find(index)
+        return self.parts[source].where(inner)
+
+    def rows_of(self, source: int) -> range:
+        """The numbers of a source's rows."""
+        stop = int(self._stops[source])
+        return range(stop - len(self.parts[source]), stop)
+
+    def row(self, index: int) -> tuple[dict[str, Any], Shape]:
+        """A row as the file has it but for the names of fields, and its shape.
+
+        Raises:
+            ZooError: it cannot be read, or is not of its file's shape; names file and line.
+        """
+        number, inner = self._find(index)
+        source, part = self.sources[number], self.parts[number]
+        shape = self._shapes[number][part.file_of(inner)]
+        row = part[inner]
+        try:
+            row = renamed(row, source.columns)
+            if source.shape is not None:
+                check_shape(row, shape)
+            elif (found := recognise(row)) != shape:
+                raise ZooError(f"expected {shape} as in the first row of the file, found {found}")
+        except ZooError as error:
+            raise ZooError(f"{self.where(index)}: {error}") from None
+        return row, shape
+
+    def example(self, index: int) -> Example:
+        """The example of a row.
+
+        Raises:
+            TooLong, NothingLearned, RowTooLarge: by the encoder's options it is an error or left out.
+            ZooError: it cannot be read or encoded; names file and line.
+        """
+        row, shape = self.row(index)
+        try:
+            return self.encoder.encode(row, shape)
+        except ZooError as error:
+            raise type(error)(f"{self.where(index)}: {error}") from None
+
+    def describe(self) -> list[str]:
+        """What is read and how, a line a kind, for people."""
+        lines: list[str] = []
+        for source, part, shapes in zip(self.sources, self.parts, self._shapes, strict=True):
+            weight = "" if source.weight is None else f", weight {source.weight:g}"
+            for shape in dict.fromkeys(shapes):
+                files = [file for file, found in zip(part.files, shapes, strict=True) if found == shape]
+                count = sum(map(len, files))
+                lines.append(f"{', '.join(source.paths)}: {count:,} rows{weight}: {self.encoder.describe(shape)}")
+        return lines
+
+    def _find(self, index: int) -> tuple[int, int]:
+        source = int(np.searchsorted(self._stops, index, side="right"))
+        return source, index - self.rows_of(source).start
+
+    def _recognise(self) -> list[list[Shape]]:
+        """The shape of each file of each source."""
+        found: list[list[Shape]] = []
+        wrong: list[str] = []
+        for source, part in zip(self.sources, self.parts, strict=True):
+            found.append([])
+            for file in part.files:
+                try:
+                    found[-1].append(_shape_of(source, file[0]))
+                except ZooError as error:
+                    text = str(error)
+                    wrong.append(text if text.startswith(file.where(0)) else f"{file.where(0)}: {text}")
+        report_all(wrong, "the rows cannot be understood:")
+        return found
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is in a dataset, found by encoding each row once before anything is trained on.
+
+    Attributes:
+        places: int32 [rows]; how many places of a batch each row takes, 0 for those left out.
+        learned: int32 [rows]; how many of a row's tokens count in the loss.
+        truncated, dropped, nothing_learned, literal: how many rows were cut, were too long, have nothing to learn, or
+            have control tokens in them that are kept as text.
+    """
+
+    places: np.ndarray
+    learned: np.ndarray
+    truncated: int
+    dropped: int
+    nothing_learned: int
+    literal: int
+
+    def lines(self) -> list[str]:
+        """What was found, for people."""
+        used, rows = int((self.places > 0).sum()), len(self.places)
+        tokens = int(self.places.sum()) + used
+        lines = [f"{used:,} of {rows:,} rows, {tokens:,} tokens, {int(self.learned.sum()):,} of them learned"]
+        notes = {
+            "were truncated": self.truncated,
+            "were dropped, being too long": self.dropped,
+            "were skipped, having nothing to learn": self.nothing_learned,
+            "hold control tokens, which are kept as text": self.literal,
+        }
+        return lines + [f"{count:,} rows {note}" for note, count in notes.items() if count]
+
+
+def survey(dataset: Dataset, on_progress: Callable[[int, int], None] | None = None) -> Survey:
+    """Encodes every row once; so nothing about the data first shows after hours of training.
+
+    Args:
+        on_progress: called with how many rows are done, and of how many.
+
+    Raises:
+        ZooError: rows cannot be read or encoded, or are what the options call an error, all together; or of a source
+            none is left.
+    """
+    options = dataset.encoder.options
+    places, learned = np.zeros(len(dataset), np.int32), np.zeros(len(dataset), np.int32)
+    truncated = dropped = nothing = literal = 0
+    wrong: list[str] = []
+    for index in range(len(dataset)):
+        try:
+            example = dataset.example(index)
+            places[index], learned[index] = len(example.tokens) - 1, example.learned.sum()
+            truncated, literal = truncated + example.truncated, literal + example.literal
+        except (TooLong, RowTooLarge) as error:
+            dropped += 1
+            wrong += [str(error)] if options.too_long != "drop" else []
+        except NothingLearned as error:
+            nothing += 1
+            wrong += [str(error)] if options.nothing_learned == "error" else []
+        except ZooError as error:
+            wrong.append(str(error))
+        if len(wrong) == MOST_PROBLEMS:
+            wrong.append(f"and perhaps more after row {index + 1:,} of {len(dataset):,}")
+            break
+        if on_progress is not None:
+            on_progress(index + 1, len(dataset))
+    report_all(wrong, _heading(dropped, nothing, options.too_long, options.nothing_learned))
+    found = Survey(places, learned, truncated, dropped, nothing, literal)
+    empty = [
+        f"{', '.join(source.paths)}: none of {len(dataset.rows_of(number)):,} rows is left"
+        for number, source in enumerate(dataset.sources)
+        if not places[dataset.rows_of(number)].any()
+    ]
+    report_all(empty, f"nothing to train on ({'; '.join(found.lines()[1:])}):")
+    return found
+
+
+def _heading(dropped: int, nothing: int, too_long: str, nothing_learned: str) -> str:
+    remedies: list[str] = []
+    if dropped and too_long != "drop":
+        remedies.append("too_long: truncate or drop, or a larger length")
+    if nothing and nothing_learned == "error":
+        remedies.append("nothing_learned: skip")
+    return f"the rows cannot be used ({'; '.join(remedies)}):" if remedies else "the rows cannot be used:"
+
+
+def _shape_of(source: Source, row: dict[str, Any]) -> Shape:
+    row = renamed(row, source.columns)
+    if source.shape is None:
+        return recognise(row)
+    shape = named_shape(source.shape)
+    check_shape(row, shape)
+    return shape
+
+
+def _weights(sources: Sequence[Source]) -> list[float] | None:
+    given = [source.weight for source in sources if source.weight is not None]
+    if not sources:
+        raise ZooError("data: no sources are named")
+    if not given:
+        return None
+    if len(given) != len(sources):
+        raise ZooError(f"data: expected a weight for all {len(sources)} sources or for none, found {len(given)}")
+    wrong = [f"{weight:g}" for weight in given if not 0 < weight < float("inf")]
+    if wrong:
+        raise ZooError(f"data: expected weights above 0, found {', '.join(wrong)}")
+    return given
