@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from zoo.models.tokenizer import Tokenizer as OurTokenizer
-from zoo.train.data.dataset import Dataset
+from zoo.train.data.dataset import Dataset, survey
 from zoo.train.data.examples import Encoder, EncodingOptions, Example
+from zoo.train.data.iterator import Batches, BatchOptions
 from zoo.train.data.sources import Source
 
 CHATML = (
@@ -89,3 +91,18 @@ def write_texts(path: Path, lengths: Sequence[int]) -> Path:
 def dataset(*paths: Path | Source, tokenizer: Any = None, **options: Any) -> Dataset:
     sources = [path if isinstance(path, Source) else Source((str(path),)) for path in paths]
     return Dataset(sources, encoder(tokenizer, **options))
+
+
+def batches(data: Dataset, batch_size: int, seq_len: int, *, epochs: int | None = None, **options: Any) -> Batches:
+    processes = {name: options.pop(name) for name in ("process_index", "process_count") if name in options}
+    return Batches(data, survey(data), BatchOptions(batch_size, seq_len, **options), epochs=epochs, **processes)
+
+
+def documents(tokens: np.ndarray, targets: np.ndarray, segment_ids: np.ndarray) -> list[tuple[int, ...]]:
+    """The documents of a batch's arrays [batch, seq], put together again."""
+    found: list[tuple[int, ...]] = []
+    for row in range(len(tokens)):
+        for segment in range(1, segment_ids[row].max(initial=0) + 1):
+            here = segment_ids[row] == segment
+            found.append((*tokens[row][here].tolist(), int(targets[row][here][-1])))
+    return found
