@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from .control_tokens import ControlTokens
 from .errors import ZooError
 from .json_file import read_json
@@ -82,17 +84,29 @@ class Tokenizer:
         return self.encode_part(self.render(messages, generation_prompt=True))
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, generation_prompt: bool
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        generation_prompt: bool,
     ) -> str:
         """The text of a conversation by the chat template, with control tokens in the messages hidden.
+
+        Args:
+            variables: what this template knows beside the messages, such as a date or whether to think.
 
         Raises:
             ZooError: there is no template, it refuses these messages, or one has no UTF-8 form.
         """
-        return self._render(messages, tools, generation_prompt)[0]
+        return self._render(messages, tools, variables, generation_prompt)[0]
 
     def render_marked(
-        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> tuple[str, list[tuple[int, int]]] | None:
         """The text as by `render`, and from where to where in it the assistant speaks.
 
@@ -100,7 +114,7 @@ class Tokenizer:
         """
         if not re.search(r"\{%-?\s*generation\s*-?%\}", self._template(tools)):
             return None
-        return self._render(messages, tools, False, marks=True)
+        return self._render(messages, tools, variables, False, marks=True)
 
     def encode_part(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Ids of a text that `render` or `control.hide` made.
@@ -127,6 +141,13 @@ class Tokenizer:
         return own if own is not None or len(self.eos) != 1 else next(iter(self.eos))
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Says of two tokenizers whether they make the same ids of everything."""
+        rules = self._tokenizer.backend_tokenizer.to_str()
+        whole = repr((rules, self._tokenizer.chat_template, self._tokenizer.special_tokens_map, sorted(self.eos)))
+        return xxhash.xxh3_128_hexdigest(whole.encode())
+
+    @cached_property
     def longest_token(self) -> int:
         """Characters of the longest token; a text of n times as many has more than n tokens."""
         return max(map(len, self._tokenizer.get_vocab()))
@@ -144,6 +165,7 @@ class Tokenizer:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Any] | None,
+        variables: Mapping[str, Any] | None,
         generation_prompt: bool,
         marks: bool = False,
     ) -> tuple[str, list[tuple[int, int]]]:
@@ -161,7 +183,7 @@ class Tokenizer:
                 chat_template=template,
                 add_generation_prompt=generation_prompt,
                 return_assistant_tokens_mask=marks,
-                **self._tokenizer.special_tokens_map,
+                **{**self._tokenizer.special_tokens_map, **(variables or {})},
             )
         except ZooError:
             raise

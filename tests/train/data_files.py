@@ -12,10 +12,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from zoo.models.tokenizer import Tokenizer as OurTokenizer
-from zoo.train.data.dataset import Dataset, survey
+from zoo.train.data.dataset import Dataset
 from zoo.train.data.examples import Encoder, EncodingOptions, Example
 from zoo.train.data.iterator import Batches, BatchOptions
 from zoo.train.data.sources import Source
+from zoo.train.data.survey import survey
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"

@@ -272,3 +272,10 @@ def test_the_answers_of_a_pair_are_learned(row: dict[str, Any]) -> None:
     assert np.array_equal(chosen.tokens[:same], rejected.tokens[:same])
     with pytest.raises(ZooError, match="pairs of preferences"):
         made.encode(row, recognise(row))
+
+
+def test_a_template_is_told_what_it_knows_beside_the_messages() -> None:
+    dated = "{{ date_string }} " + CHATML
+    assert learn(
+        {"messages": turns("a", "b")}, encoder(byte_level(dated), variables={"date_string": "today"})
+    ).startswith("today <|im_start|>user")

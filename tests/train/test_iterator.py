@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from tests.train.data_files import batches, dataset, documents, encoder, turns, write_jsonl, write_texts
 from zoo.models.errors import ZooError
-from zoo.train.data.dataset import Survey
 from zoo.train.data.examples import Example
 from zoo.train.data.iterator import Batches, BatchOptions
 from zoo.train.data.order import draws, epoch_order, permutation
 from zoo.train.data.packing import Batch
 from zoo.train.data.preview import preview
 from zoo.train.data.sources import Source
+from zoo.train.data.survey import Survey
 
 
 class Numbers:

@@ -7,17 +7,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.train.data_files import dataset, turns, write_jsonl
+from tests.train.data_files import byte_level, dataset, turns, write_jsonl
 from zoo.models.errors import ZooError
 from zoo.train.data import lines
-from zoo.train.data.dataset import survey
 from zoo.train.data.lines import JsonLines, RowTooLarge, TextLines
 from zoo.train.data.shapes import SHAPES, recognise
 from zoo.train.data.sources import Source, open_files
+from zoo.train.data.survey import survey
 
 TEXTS = [{"text": "one"}, {"text": "two\u2028 and a half"}, {"text": "three é"}]
 
@@ -236,3 +237,24 @@ def test_bad_weights(tmp_path: Path, weights: tuple[float | None, ...], message:
     path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
     with pytest.raises(ZooError, match=message):
         dataset(*(Source((str(path),), weight=weight) for weight in weights))
+
+
+def test_a_survey_is_kept_while_data_and_options_are_the_same(tmp_path: Path) -> None:
+    """PRF-06: a run that is continued need not encode everything once more."""
+    path, kept = write_jsonl(tmp_path / "a.jsonl", TEXTS), tmp_path / "survey.npz"
+    looked: list[int] = []
+
+    def look(**options: Any) -> int:
+        looked.clear()
+        found = survey(dataset(path, **options), kept=kept, on_progress=lambda done, _: looked.append(done))
+        assert np.array_equal(found.places, survey(dataset(path, **options)).places)
+        return len(looked)
+
+    assert look() == 3 and look() == 0
+    assert look(max_length=40, too_long="drop") == 3
+    assert look(tokenizer=byte_level(merges=[("o", "n")])) == 3
+    write_jsonl(path, [*TEXTS, TEXTS[0]])
+    assert look() == 4 and look() == 0
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert look() == 4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "survey.npz"]

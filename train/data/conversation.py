@@ -93,6 +93,7 @@ def assistant_spans(
     messages: Sequence[Message],
     *,
     tools: Sequence[Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
     first: int = 0,
     only_last: bool = False,
 ) -> tuple[str, list[tuple[int, int]]]:
@@ -103,6 +104,7 @@ def assistant_spans(
     the conversation with it. Never is the text searched for the words of a turn, which may stand elsewhere too.
 
     Args:
+        variables: what the template knows beside the messages.
         first: the first message that may be learned.
         only_last: learn the last of the assistant's turns and no other.
 
@@ -112,24 +114,24 @@ def assistant_spans(
     turns = [number for number, message in enumerate(messages) if message["role"] == ASSISTANT and number >= first]
     turns = turns[-1:] if only_last else turns
     everyone = sum(message["role"] == ASSISTANT for message in messages)
-    marked = tokenizer.render_marked(messages, tools=tools)
+    marked = tokenizer.render_marked(messages, tools=tools, variables=variables)
     if marked is not None and len(marked[1]) == everyone:
         text, spans = marked
         skipped = everyone - len(turns)
         return text, [(start, _with_end(tokenizer, text, stop)) for start, stop in spans[skipped:]]
-    text = tokenizer.render(messages, tools=tools, generation_prompt=False)
-    return text, [_turn(tokenizer, messages, tools, number, text) for number in turns]
+
+    def render(count: int, generation_prompt: bool) -> str:
+        return tokenizer.render(messages[:count], tools=tools, variables=variables, generation_prompt=generation_prompt)
+
+    text = render(len(messages), False)
+    return text, [
+        _turn(number, text, render(number, True), text if number == len(messages) - 1 else render(number + 1, False))
+        for number in turns
+    ]
 
 
-def _turn(
-    tokenizer: Tokenizer, messages: Sequence[Message], tools: Sequence[Any] | None, number: int, text: str
-) -> tuple[int, int]:
-    before = tokenizer.render(messages[:number], tools=tools, generation_prompt=True)
-    after = (
-        text
-        if number == len(messages) - 1
-        else tokenizer.render(messages[: number + 1], tools=tools, generation_prompt=False)
-    )
+def _turn(number: int, text: str, before: str, after: str) -> tuple[int, int]:
+    """From where to where in `text` a turn stands, by the texts of the conversation before and after it."""
     if not text.startswith(before):
         raise ZooError(
             f"messages[{number}]: the chat template writes what comes before this turn otherwise once it is there, "

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from zoo.models.errors import ZooError, report_all
 
-from .examples import Encoder, Example, NothingLearned, TooLong
-from .lines import RowTooLarge
+from .examples import Encoder, Example
 from .shapes import Shape, check_shape, named_shape, recognise, renamed
 from .sources import Files, Source, open_files
-
-# Problems after which a survey looks for no more.
-MOST_PROBLEMS = 100
 
 
 class Dataset:
@@ -93,6 +90,17 @@ class Dataset:
         except ZooError as error:
             raise type(error)(f"{self.where(index)}: {error}") from None
 
+    def fingerprint(self) -> str:
+        """Says of two datasets whether they have the same examples, without reading their rows.
+
+        By the size and the time of the last change of each file, and by all that decides how rows are encoded.
+        """
+        paths = [[file.path for file in part.files] for part in self.parts]
+        files = [[(str(path.absolute()), *_version(path)) for path in part] for part in paths]
+        read = [(source.shape, sorted(source.columns.items())) for source in self.sources]
+        encoded = self.encoder.options, self.encoder.tokenizer.fingerprint
+        return xxhash.xxh3_128_hexdigest(repr((files, read, encoded)).encode())
+
     def describe(self) -> list[str]:
         """What is read and how, a line a kind, for people."""
         lines: list[str] = []
@@ -124,88 +132,9 @@ class Dataset:
         return found
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What is in a dataset, found by encoding each row once before anything is trained on.
-
-    Attributes:
-        places: int32 [rows]; how many places of a batch each row takes, 0 for those left out.
-        learned: int32 [rows]; how many of a row's tokens count in the loss.
-        truncated, dropped, nothing_learned, literal: how many rows were cut, were too long, have nothing to learn, or
-            have control tokens in them that are kept as text.
-    """
-
-    places: np.ndarray
-    learned: np.ndarray
-    truncated: int
-    dropped: int
-    nothing_learned: int
-    literal: int
-
-    def lines(self) -> list[str]:
-        """What was found, for people."""
-        used, rows = int((self.places > 0).sum()), len(self.places)
-        tokens = int(self.places.sum()) + used
-        lines = [f"{used:,} of {rows:,} rows, {tokens:,} tokens, {int(self.learned.sum()):,} of them learned"]
-        notes = {
-            "were truncated": self.truncated,
-            "were dropped, being too long": self.dropped,
-            "were skipped, having nothing to learn": self.nothing_learned,
-            "hold control tokens, which are kept as text": self.literal,
-        }
-        return lines + [f"{count:,} rows {note}" for note, count in notes.items() if count]
-
-
-def survey(dataset: Dataset, on_progress: Callable[[int, int], None] | None = None) -> Survey:
-    """Encodes every row once; so nothing about the data first shows after hours of training.
-
-    Args:
-        on_progress: called with how many rows are done, and of how many.
-
-    Raises:
-        ZooError: rows cannot be read or encoded, or are what the options call an error, all together; or of a source
-            none is left.
-    """
-    options = dataset.encoder.options
-    places, learned = np.zeros(len(dataset), np.int32), np.zeros(len(dataset), np.int32)
-    truncated = dropped = nothing = literal = 0
-    wrong: list[str] = []
-    for index in range(len(dataset)):
-        try:
-            example = dataset.example(index)
-            places[index], learned[index] = len(example.tokens) - 1, example.learned.sum()
-            truncated, literal = truncated + example.truncated, literal + example.literal
-        except (TooLong, RowTooLarge) as error:
-            dropped += 1
-            wrong += [str(error)] if options.too_long != "drop" else []
-        except NothingLearned as error:
-            nothing += 1
-            wrong += [str(error)] if options.nothing_learned == "error" else []
-        except ZooError as error:
-            wrong.append(str(error))
-        if len(wrong) == MOST_PROBLEMS:
-            wrong.append(f"and perhaps more after row {index + 1:,} of {len(dataset):,}")
-            break
-        if on_progress is not None:
-            on_progress(index + 1, len(dataset))
-    report_all(wrong, _heading(dropped, nothing, options.too_long, options.nothing_learned))
-    found = Survey(places, learned, truncated, dropped, nothing, literal)
-    empty = [
-        f"{', '.join(source.paths)}: none of {len(dataset.rows_of(number)):,} rows is left"
-        for number, source in enumerate(dataset.sources)
-        if not places[dataset.rows_of(number)].any()
-    ]
-    report_all(empty, f"nothing to train on ({'; '.join(found.lines()[1:])}):")
-    return found
-
-
-def _heading(dropped: int, nothing: int, too_long: str, nothing_learned: str) -> str:
-    remedies: list[str] = []
-    if dropped and too_long != "drop":
-        remedies.append("too_long: truncate or drop, or a larger length")
-    if nothing and nothing_learned == "error":
-        remedies.append("nothing_learned: skip")
-    return f"the rows cannot be used ({'; '.join(remedies)}):" if remedies else "the rows cannot be used:"
+def _version(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _shape_of(source: Source, row: dict[str, Any]) -> Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +64,8 @@ class EncodingOptions:
         turns: which of the assistant's turns are learned.
         control_tokens: what a control token is that a row's text has in it: text, or in rows that were rendered
             beforehand the token. In a conversation it is always text.
+        variables: what the chat template knows beside the messages. Templates that write today's date make other
+            tokens tomorrow; a run that is to be repeated or continued names the date.
     """
 
     max_length: int
@@ -71,6 +73,7 @@ class EncodingOptions:
     nothing_learned: Literal["error", "skip"] = "error"
     turns: Literal["all", "last"] = "all"
     control_tokens: Literal["text", "parse"] = "text"
+    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if self.max_length < 2:
@@ -138,7 +141,14 @@ class Encoder:
     def _chat(self, messages: Sequence[Message], row: Mapping[str, Any], first: int) -> _Marked:
         tools = read_tools(row.get("tools"))
         only_last = self.options.turns == "last"
-        text, spans = assistant_spans(self.tokenizer, messages, tools=tools, first=first, only_last=only_last)
+        text, spans = assistant_spans(
+            self.tokenizer,
+            messages,
+            tools=tools,
+            variables=self.options.variables,
+            first=first,
+            only_last=only_last,
+        )
         return text, spans, False
 
     def _instruction(self, row: Mapping[str, Any]) -> _Marked:

@@ -16,10 +16,11 @@ import xxhash
 
 from zoo.models.errors import ZooError, report_all
 
-from .dataset import Dataset, Survey
+from .dataset import Dataset
 from .examples import Example
 from .order import epoch_order
 from .packing import Batch, Plan, fill, pack, pad
+from .survey import Survey
 
 STATE_VERSION = 1
 

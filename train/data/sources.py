@@ -33,7 +33,10 @@ MOST_NAMES = 8
 
 
 class Rows(Protocol):
-    """Rows by index."""
+    """The rows of a file by index."""
+
+    @property
+    def path(self) -> Path: ...
 
     def __len__(self) -> int: ...
 
