@@ -182,7 +182,8 @@ class Encoder:
         return prompt + answer, [(len(prompt), len(prompt) + len(answer))], True
 
     def _raw(self, text: str) -> str:
-        return text if self.options.control_tokens == "parse" else self.tokenizer.control.hide(text)
+        hidden = self.tokenizer.control.hide(text)
+        return text if self.options.control_tokens == "parse" else hidden
 
     def _finish(self, text: str, spans: list[tuple[int, int]], raw: bool) -> Example:
         """Ids of a text, within the length."""
