@@ -13,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.train.data_files import batches, dataset, documents, encoder, turns, write_jsonl, write_texts
+from tests.train.data_files import (
+    CHATML,
+    batches,
+    byte_level,
+    dataset,
+    documents,
+    encoder,
+    turns,
+    write_jsonl,
+    write_texts,
+)
 from zoo.models.errors import ZooError
 from zoo.train.data.examples import Example
 from zoo.train.data.iterator import Batches, BatchOptions
@@ -44,7 +54,8 @@ class Numbers:
 
     def example(self, index: int) -> Example:
         self.read.append(index)
-        return Example(np.full(self.places[index] + 1, index, np.int32), np.ones(self.places[index] + 1, np.bool_))
+        count = self.places[index] + 1
+        return Example(np.full(count, index, np.int32), np.arange(count) > 0)
 
 
 def stream(
@@ -273,3 +284,12 @@ def test_a_preview_tells_the_learned_tokens_apart_with_and_without_colour(tmp_pa
     ]
     assert shown[6].plain == "[b]<|im_end|>" and shown[7].plain == "⟧"
     assert any("green" in str(span.style) for span in shown[6].spans)
+
+
+def test_a_template_that_writes_another_date_is_noticed(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"messages": turns("a", "b")}])
+    variables = {"today": "9 May"}
+    running = batches(dataset(path, tokenizer=byte_level("{{ today }} " + CHATML), variables=variables), 1, 200)
+    variables["today"] = "10 May"
+    with pytest.raises(ZooError, match=r"line 1: the row has other tokens.*today's date, which can be set"):
+        next(running)

@@ -258,3 +258,15 @@ def test_a_survey_is_kept_while_data_and_options_are_the_same(tmp_path: Path) ->
     kept.write_bytes(kept.read_bytes()[:100])
     assert look() == 4
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.jsonl", "survey.npz"]
+
+
+def test_pairs_are_not_imitated(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}] * 5)
+    with pytest.raises(ZooError, match=r"expected rows to imitate.*\n  - .*a.jsonl: pairs of preferences"):
+        survey(dataset(path))
+
+
+def test_lines_of_text_are_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\n  two \n")
+    rows = open_files([str(tmp_path / "*.txt")])
+    assert [rows[0], rows[1]] == [{"text": "one"}, {"text": "  two "}] and rows.where(1).endswith("a.txt: line 3")

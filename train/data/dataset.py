@@ -90,6 +90,15 @@ class Dataset:
         except ZooError as error:
             raise type(error)(f"{self.where(index)}: {error}") from None
 
+    def files_of(self, shape: str) -> list[str]:
+        """The files that have rows of a shape."""
+        return [
+            str(file.path)
+            for part, shapes in zip(self.parts, self._shapes, strict=True)
+            for file, found in zip(part.files, shapes, strict=True)
+            if found.name == shape
+        ]
+
     def fingerprint(self) -> str:
         """Says of two datasets whether they have the same examples, without reading their rows.
 

@@ -174,8 +174,12 @@ class Batches:
 
     def _example(self, index: int) -> Example:
         example = self._dataset.example(index)
-        if len(example.tokens) - 1 != self._survey.places[index]:
-            raise ZooError(f"{self._dataset.where(index)}: the file was changed since the run began")
+        found = len(example.tokens) - 1, example.learned.sum()
+        if found != (self._survey.places[index], self._survey.learned[index]):
+            raise ZooError(
+                f"{self._dataset.where(index)}: the row has other tokens than when the run began: the file was "
+                "changed, or the chat template writes today's date, which can be set (variables)"
+            )
         return example
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, Plan]:

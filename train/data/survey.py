@@ -68,6 +68,8 @@ def survey(
         ZooError: rows cannot be read or encoded, or are what the options call an error, all together; or of a source
             none is left.
     """
+    pairs = [f"{path}: pairs of preferences (chosen, rejected)" for path in dataset.files_of("preference")]
+    report_all(pairs, "expected rows to imitate; rename the answer's column, or leave these files out:")
     fingerprint = dataset.fingerprint() if kept is not None else ""
     found = _read(kept, fingerprint) if kept is not None else None
     if found is None:
