@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
+from .control_tokens import ControlTokens
 from .errors import ZooError
 from .json_file import read_json
 
@@ -50,6 +55,11 @@ class Tokenizer:
             raise ZooError(f"{directory}: cannot load a tokenizer: {error}") from error
         return cls(tokenizer, eos_of_files(directory))
 
+    @cached_property
+    def control(self) -> ControlTokens:
+        """Its tokens that are no text."""
+        return ControlTokens(self._tokenizer)
+
     @property
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
@@ -63,23 +73,123 @@ class Tokenizer:
         _check_text(text)
         return self._single_bos(self._tokenizer.encode(text))
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Ids of a conversation up to where the assistant's answer begins, by the chat template.
+
+        Control tokens in the messages are ordinary text.
 
         Raises:
             ZooError: there is no template, it refuses these messages, or one has no UTF-8 form.
         """
-        for message in messages:
-            _check_text(message["content"])
+        return self.encode_part(self.render(messages, generation_prompt=True))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        generation_prompt: bool,
+    ) -> str:
+        """The text of a conversation by the chat template, with control tokens in the messages hidden.
+
+        Args:
+            variables: what this template knows beside the messages, such as a date or whether to think.
+
+        Raises:
+            ZooError: there is no template, it refuses these messages, or one has no UTF-8 form.
+        """
+        return self._render(messages, tools, variables, generation_prompt)[0]
+
+    def render_marked(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> tuple[str, list[tuple[int, int]]] | None:
+        """The text as by `render`, and from where to where in it the assistant speaks.
+
+        None where the template does not say so, as most do not.
+        """
+        if not re.search(r"\{%-?\s*generation\s*-?%\}", self._template(tools)):
+            return None
+        return self._render(messages, tools, variables, False, marks=True)
+
+    def encode_part(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Ids of a text that `render` or `control.hide` made.
+
+        Args:
+            add_special_tokens: whether to put around it what the tokenizer puts around a text, such as BOS.
+
+        Raises:
+            ZooError: a hidden control token cannot be kept as text.
+        """
+        return self._single_bos(self.control.encode(text, add_special_tokens=add_special_tokens))
+
+    def offsets(self, text: str, *, add_special_tokens: bool = False) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of a text, and from where to where in it each of them stands."""
+        found = self._tokenizer(text, add_special_tokens=add_special_tokens, return_offsets_mapping=True, verbose=False)
+        ids = list(found["input_ids"])
+        kept = len(self._single_bos(ids))
+        return ids[len(ids) - kept :], [(start, stop) for start, stop in found["offset_mapping"][len(ids) - kept :]]
+
+    @property
+    def end(self) -> int | None:
+        """The id that ends a text where one is to be written: the tokenizer's own, or the only one there is."""
+        own = self._tokenizer.eos_token_id
+        return own if own is not None or len(self.eos) != 1 else next(iter(self.eos))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Says of two tokenizers whether they make the same ids of everything."""
+        rules = self._tokenizer.backend_tokenizer.to_str()
+        whole = repr((rules, self._tokenizer.chat_template, self._tokenizer.special_tokens_map, sorted(self.eos)))
+        return xxhash.xxh3_128_hexdigest(whole.encode())
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token; a text of n times as many has more than n tokens."""
+        return max(map(len, self._tokenizer.get_vocab()))
+
+    def written(self, ids: Sequence[int]) -> str:
+        """The text of ids with all their special tokens."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _template(self, tools: Sequence[Any] | None) -> str:
         if not self.has_chat_template:
             raise ZooError("the tokenizer has no chat template: give the prompt as raw text")
+        return self._tokenizer.get_chat_template(None, tools)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None,
+        variables: Mapping[str, Any] | None,
+        generation_prompt: bool,
+        marks: bool = False,
+    ) -> tuple[str, list[tuple[int, int]]]:
+        for message in messages:
+            if isinstance(message.get("content"), str):
+                _check_text(message["content"])
+        template = self._template(tools)
+        from transformers.utils.chat_template_utils import render_jinja_template
+
         try:
-            ids = self._tokenizer.apply_chat_template(
-                list(messages), tokenize=True, add_generation_prompt=True, return_dict=False
+            # Not `apply_chat_template`, which gives the assistant's spans in tokens, and not for every tokenizer.
+            [text], spans = render_jinja_template(
+                [self.control.hide(list(messages))],
+                tools=self.control.hide(list(tools)) if tools else None,
+                chat_template=template,
+                add_generation_prompt=generation_prompt,
+                return_assistant_tokens_mask=marks,
+                **{**self._tokenizer.special_tokens_map, **(variables or {})},
             )
+        except ZooError:
+            raise
         except Exception as error:  # templates are programs of the checkpoint and raise what they like
             raise ZooError(f"the chat template refused the messages: {error}") from error
-        return self._single_bos(ids)
+        return text, [(int(start), int(stop)) for start, stop in spans[0]] if marks else []
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens and without tidying up spaces."""
