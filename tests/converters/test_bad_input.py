@@ -147,7 +147,10 @@ SINGLE: dict[str, tuple[Callable[[Path], object], str]] = {
         set_config(model_type="lama"),
         "the nearest is 'llama'",
     ),
-    "no model_type": (lambda f: edit_json(f / "config.json", lambda c: c.pop("model_type")), "expected a model_type, found none"),
+    "no model_type": (
+        lambda f: edit_json(f / "config.json", lambda c: c.pop("model_type")),
+        "expected a model_type, found none",
+    ),
     "an unknown architecture": (set_config(architectures=["LlamaForCausalML"]), "the nearest is 'LlamaForCausalLM'"),
     "a link that leaves": (
         lambda f: (f / "secret.txt").symlink_to("/etc/hostname"),
